@@ -2,7 +2,7 @@
 
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Out, PortEvent, PortRequest, SessionId,
+    LockMode, Config, Event, Frame, LockName, Member, MemberId, Node, Out, PortEvent, PortRequest, SessionId,
     ToMember, Wish,
 };
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ impl<P: MutualExclusion> Cluster<P> {
             let said = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
             cluster.happens(member, Event::Client(session, said));
             for number in 0..3 {
-                let claim = [Claim::Alone, Claim::Shared, Claim::Permit(2)][number as usize];
+                let claim = [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 2 }][number as usize];
                 let wish = Wish { claim, ..Wish::of(LockName::new(format!("{number}"))) };
                 cluster
                     .happens(member, Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));

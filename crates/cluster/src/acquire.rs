@@ -5,14 +5,14 @@ use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;
 use crate::trouble::{Reason, Trouble};
-use lockkeeper_member::{Claim, Ended, LockName, Wish, check_name};
+use lockkeeper_member::{Ended, LockMode, LockName, Wish, check_name};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Maximum number of permits of a semaphore.
-pub const MOST_PERMITS: u32 = Claim::MOST_PERMITS;
+pub const MOST_PERMITS: u32 = LockMode::MOST_PERMITS;
 
 /// A request for a lock that has not been sent yet.
 ///
@@ -27,8 +27,8 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(crate) fn new(session: Arc<Session>, moment: Duration, claim: Claim, name: String) -> Self {
-        let wish = Wish { claim, ..Wish::of(LockName::new(name)) };
+    pub(crate) fn new(session: Arc<Session>, moment: Duration, mode: LockMode, name: String) -> Self {
+        let wish = Wish { mode, ..Wish::of(LockName::new(name)) };
         Self { session, moment, wish }
     }
 
@@ -117,7 +117,7 @@ impl Acquire {
     }
 
     async fn ask_once(&self, patience: Option<Duration>) -> Result<Asking> {
-        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, claim = %self.wish.claim);
+        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, mode = %self.wish.mode);
         let name = self.wish.lock.name.clone();
         let (session, moment) = (self.session.clone(), self.moment);
         let (number, hears) = match session.engine.acquire(session.client, self.wish.clone(), span)? {
@@ -203,8 +203,8 @@ impl Drop for Waiter<'_> {
 fn check(wish: &Wish) -> Result<()> {
     check_name(&wish.lock.name).map_err(|why| Error::BadName(why.to_string()))?;
     wish.tag.check().map_err(|why| Error::BadOption(format!("bad owner or purpose: {why}")))?;
-    match wish.claim {
-        Claim::Permit(permits) if !wish.claim.is_possible() => {
+    match wish.mode {
+        LockMode::Permit { of: permits } if !wish.mode.is_possible() => {
             Err(Error::BadOption(format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")))
         }
         _ => Ok(()),

@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, LockStatus, MemberId, NoFence, Node,
+    Acquisition, ClusterSettings, Ended, Fence, LockMode, LockName, LockStatus, MemberId, NoFence, Node,
     PortEvent, Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
 };
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(crate) trait Engine: Send + Sync {
     fn table_changes(&self, from: u64) -> Option<(Table, u64)>;
     fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus;
     fn most_own_locks(&self) -> usize;
-    fn claimed(&self, lock: &LockName) -> Option<Claim>;
+    fn claimed(&self, lock: &LockName) -> Option<LockMode>;
     /// Sends a query to all members. The receiver yields the replies that came in time.
     fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>>;
     /// Revokes the hold of a client of this member.

@@ -56,8 +56,8 @@ pub use guard::Guard;
 pub use host::Answers;
 pub use join_token::JoinToken;
 pub use lockkeeper_member::{
-    Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockName, LockStatus, MemberId, Node, Query,
-    Reply, SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
+    Acquisition, Because, ClusterSettings, LONGEST_NAME, LockMode, LockName, LockStatus, MemberId, Node,
+    Query, Reply, SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

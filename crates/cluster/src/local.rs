@@ -4,7 +4,8 @@
 //! lease runs. No message is sent and no lease is renewed per session, so idle sessions cost nothing, however many
 //! there are.
 
-use lockkeeper_member::{ClientSession, Ended, Fence, LockName, Progress, SessionId, ToClient};
+use lockkeeper_member::{Ended, Fence, LockName, SessionId, ToClient};
+use lockkeeper_session::{ClientSession, Progress};
 use std::collections::BTreeMap;
 use tokio::sync::{oneshot, watch};
 use tracing::Span;

@@ -14,7 +14,7 @@ use crate::settings;
 use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
+    Acquisition, ClusterSettings, LockMode, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
     Table, ToMember, Why,
 };
 use prometheus_client::registry::Registry;
@@ -148,23 +148,23 @@ impl Member {
 
     /// Requests the lock exclusively. One name is one lock in all modes.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
-        self.request(Claim::Alone, name)
+        self.request(LockMode::Exclusive, name)
     }
 
     /// Requests the lock in shared mode: as a reader, where [`mutex`](Self::mutex) is the writer.
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
-        self.request(Claim::Shared, name)
+        self.request(LockMode::Shared, name)
     }
 
     /// Requests one of `permits` permits of the lock. A request with another number of permits waits until all of these
     /// are released.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
-        self.request(Claim::Permit(permits), name)
+        self.request(LockMode::Permit { of: permits }, name)
     }
 
-    fn request(&self, claim: Claim, name: impl Into<String>) -> Acquire {
+    fn request(&self, mode: LockMode, name: impl Into<String>) -> Acquire {
         let moment = self.inner.config.times.round_trip * 2;
-        Acquire::new(self.session.clone(), moment, claim, name.into())
+        Acquire::new(self.session.clone(), moment, mode, name.into())
     }
 
     /// A handle on the same member with a session of its own. [Reentrant](Acquire::reentrant) holds and losses of a
@@ -346,7 +346,7 @@ impl Member {
     }
 
     /// The mode in which this lock is held or requested through this member, if it is.
-    pub fn claimed(&self, name: &Arc<str>) -> Option<Claim> {
+    pub fn claimed(&self, name: &Arc<str>) -> Option<LockMode> {
         self.inner.engine.claimed(&LockName::new(name.clone()))
     }
 

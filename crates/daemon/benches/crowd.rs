@@ -9,8 +9,8 @@
 //! The daemon is a separate process; the clients are connections of this one, each with a session that is kept alive.
 
 use lockkeeper_daemon::{Config, Daemon};
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::protocol::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -179,9 +179,9 @@ async fn gather(address: SocketAddr, count: u64) -> Arc<Crowd> {
 async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: Arc<Semaphore>) {
     let permit = dialling.acquire().await.unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let mut bytes = lockkeeper_wire::opening().to_vec();
+    let mut bytes = lockkeeper_session::protocol::opening().to_vec();
     let secret = Secret::new(u128::from(number).to_le_bytes());
-    lockkeeper_wire::encode(&Hello { secret, token: None, for_locks: true }, &mut bytes);
+    lockkeeper_session::protocol::encode(&Hello { secret, token: None, for_locks: true }, &mut bytes);
     stream.write_all(&bytes).await.unwrap();
     let mut frames = Frames::new(1 << 20);
     stream.read_exact(&mut [0; 6]).await.unwrap();
@@ -227,7 +227,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
             }
         };
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+        lockkeeper_session::protocol::encode(&ToDaemon::Say(session, said), &mut bytes);
         if stream.write_all(&bytes).await.is_err() {
             return;
         }

@@ -12,7 +12,7 @@ use toml::Spanned;
 /// Default port on which members listen for each other.
 pub const MEMBERS_PORT: u16 = 7420;
 /// Default port for clients of the native protocol.
-pub const CLIENTS_PORT: u16 = lockkeeper_wire::PORT;
+pub const CLIENTS_PORT: u16 = lockkeeper_session::protocol::PORT;
 /// Default port for HTTP and gRPC.
 pub const HTTP_PORT: u16 = 7422;
 
@@ -60,7 +60,7 @@ impl Config {
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = MemberConfig { listen: at(MEMBERS_PORT), ..MemberConfig::alone(data) };
-        Self::of(member, at(lockkeeper_wire::PORT), at(HTTP_PORT))
+        Self::of(member, at(lockkeeper_session::protocol::PORT), at(HTTP_PORT))
     }
 
     /// A daemon with this member that serves clients at these addresses.
@@ -323,7 +323,7 @@ impl File {
         let here = |path| source.here(path);
         Ok(Config {
             member: self.member(&source)?,
-            clients: source.listen(self.listen.clients, lockkeeper_wire::PORT)?,
+            clients: source.listen(self.listen.clients, lockkeeper_session::protocol::PORT)?,
             http: source.listen(self.listen.http, HTTP_PORT)?,
             socket: self.listen.socket.map(here),
             client_tls: self.client_tls.map(|tls| ClientTls {

@@ -3,9 +3,9 @@
 use crate::access::Principal;
 use crate::snapshots::{Snapshot, Snapshots};
 use lockkeeper_cluster::{
-    Claim, LockName, LockStatus, Member, MemberId, Node, Query, Reply, Result, SessionId, Who, Why,
+    LockMode, LockName, LockStatus, Member, MemberId, Node, Query, Reply, Result, SessionId, Who, Why,
 };
-use lockkeeper_wire::{ClusterLine, Line, LockLine, MemberLine};
+use lockkeeper_session::protocol::{ClusterLine, Line, LockLine, MemberLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Party {
 
     /// Whether both show the same, apart from the time that has passed.
     fn is_same(&self, other: &Self) -> bool {
-        let shown = |party: &Self| (party.node, party.who.acquisition, party.who.claim, party.who.fence);
+        let shown = |party: &Self| (party.node, party.who.acquisition, party.who.mode, party.who.fence);
         shown(self) == shown(other) && self.who.tag == other.who.tag
     }
 }
@@ -74,7 +74,7 @@ impl LockView {
     pub fn settle(&mut self) {
         // Example: member 1 replied "held with fence 7"; the lock then passed to a client of member 2, which replied
         // "held with fence 8". Fence 8 is exclusive, so the hold with fence 7 is over.
-        let alone = self.holders.iter().filter(|party| party.who.claim == Claim::Alone);
+        let alone = self.holders.iter().filter(|party| party.who.mode == LockMode::Exclusive);
         if let Some(newest) = alone.filter_map(|party| party.who.fence).max() {
             self.holders.retain(|party| party.who.fence.is_none_or(|fence| fence >= newest));
         }
@@ -136,7 +136,7 @@ fn line(party: &Party) -> Line {
     Line {
         acquisition: who.acquisition.to_string(),
         member: party.node.id.0,
-        how: who.claim.into(),
+        mode: who.mode,
         owner: who.tag.owner.clone(),
         purpose: who.tag.purpose.clone(),
         fence: who.fence.map(|fence| fence.number()),
@@ -239,7 +239,7 @@ mod tests {
             let session = SessionId { client: member.into(), number: 1 };
             let waiter = Who {
                 acquisition: Acquisition { session, number: 1 },
-                claim: Claim::Alone,
+                mode: LockMode::Exclusive,
                 tag: Tag::default(),
                 fence: None,
                 for_ns: waits_s * 1_000_000_000,

@@ -1,9 +1,11 @@
 //! The port of the native protocol, with valid, malformed and hostile clients.
 
 use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_session::protocol::{
+    Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon,
+};
+use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
 use lockkeeper_testbed::options::Random;
-use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -39,10 +41,10 @@ struct Client {
 impl Client {
     async fn greet(to: SocketAddr, client: u64, token: Option<&str>) -> Result<Client, String> {
         let mut stream = TcpStream::connect(to).await.unwrap();
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         let secret = Secret::new(u128::from(client).to_le_bytes());
         let hello = Hello { secret, token: token.map(String::from), for_locks: true };
-        lockkeeper_wire::encode(&hello, &mut bytes);
+        lockkeeper_session::protocol::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.unwrap();
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.unwrap();
@@ -68,7 +70,7 @@ impl Client {
 
     async fn say(&mut self, said: ToDaemon) {
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&said, &mut bytes);
+        lockkeeper_session::protocol::encode(&said, &mut bytes);
         self.stream.write_all(&bytes).await.unwrap();
     }
 
@@ -108,7 +110,7 @@ async fn malformed_input_ends_the_connection_and_takes_no_memory() {
     let data = tempfile::tempdir().unwrap();
     let (daemon, address) = start(config(data.path())).await;
     let hello = |length: u32| {
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(&[0xff; 64]);
         bytes
@@ -162,7 +164,7 @@ async fn idle_slow_and_unread_connections_are_closed() {
     let cut = async {
         let mut bytes = Vec::new();
         for number in 0..1000 {
-            lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Cluster), &mut bytes);
+            lockkeeper_session::protocol::encode(&ToDaemon::Ask(number, Ask::Cluster), &mut bytes);
         }
         while deaf.stream.write_all(&bytes).await.is_ok() {}
     };
@@ -299,7 +301,7 @@ async fn a_plain_client_at_a_port_with_tls_is_refused() {
     let (daemon, address) =
         start(Config { client_tls: Some(tls), ..config(&data.path().join("data")) }).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(&lockkeeper_wire::opening()).await.unwrap();
+    stream.write_all(&lockkeeper_session::protocol::opening()).await.unwrap();
     closed(stream).await;
     daemon.stop().await;
 }
@@ -365,7 +367,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
                 _ => ToMember::Acquire { number, settled: 0, wish },
             };
             let start = bytes.len();
-            lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+            lockkeeper_session::protocol::encode(&ToDaemon::Say(session, said), &mut bytes);
             for _ in 0..random.below(4) {
                 let place = start + random.below(bytes.len() - start);
                 bytes[place] ^= 1 << random.below(8);
@@ -379,7 +381,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
     loop {
         match other.hear().await {
             FromDaemon::Hear(_, ToClient::Ended { number: 1, how }) => {
-                assert_eq!(how, lockkeeper_member::Ended::Released);
+                assert_eq!(how, lockkeeper_session::Ended::Released);
                 break;
             }
             FromDaemon::Hear(_, ToClient::Alive { .. }) => {}
@@ -403,10 +405,10 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     other.open().await;
     assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
     let mut client = Client::greet(address, 8, None).await.unwrap();
-    client.frames = Frames::new(lockkeeper_wire::LONGEST_FROM_DAEMON);
+    client.frames = Frames::new(lockkeeper_session::protocol::LONGEST_FROM_DAEMON);
     let mut bytes = Vec::new();
     for number in 0..512 {
-        lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Locks(None)), &mut bytes);
+        lockkeeper_session::protocol::encode(&ToDaemon::Ask(number, Ask::Locks(None)), &mut bytes);
     }
     client.stream.write_all(&bytes).await.unwrap();
     let (mut lists, mut refused) = (0, 0);

@@ -3,7 +3,7 @@
 use crate::election::Election;
 use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
 use crate::guard::{Guard, Inner};
-use crate::info::{Kind, LockInfo, Tag, now_ms};
+use crate::info::{LockInfo, LockMode, Tag, now_ms};
 use crate::several::AcquireAll;
 use crate::{Error, LockName, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -65,17 +65,17 @@ impl Lockkeeper {
 
     /// Builds a request for an exclusive hold.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
-        self.request(name, Kind::Exclusive)
+        self.request(name, LockMode::Exclusive)
     }
 
     /// Builds a request for a shared hold. Shared holds exclude the holds of [`mutex`](Self::mutex), not each other.
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
-        self.request(name, Kind::Shared)
+        self.request(name, LockMode::Shared)
     }
 
     /// Builds a request for one of `permits` permits. All clients must use the same number for one name.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
-        self.request(name, Kind::Permit { of: permits })
+        self.request(name, LockMode::Permit { of: permits })
     }
 
     /// Builds a request for several locks. They are acquired in the order of their names, so that two such requests
@@ -113,7 +113,7 @@ impl Lockkeeper {
         Error::NotSupported { engine: self.engine.name(), feature: feature.into() }
     }
 
-    fn request(&self, name: impl Into<String>, kind: Kind) -> Acquire {
+    fn request(&self, name: impl Into<String>, kind: LockMode) -> Acquire {
         Acquire {
             locks: self.clone(),
             name: name.into(),
@@ -150,7 +150,7 @@ impl Watch {
 pub struct Acquire {
     locks: Lockkeeper,
     name: String,
-    kind: Kind,
+    kind: LockMode,
     ttl: Duration,
     metadata: BTreeMap<String, String>,
     reentrant: bool,
@@ -237,8 +237,8 @@ impl Acquire {
         else {
             return Ok(None);
         };
-        let fence = fence.filter(|_| self.kind.has_fence());
-        if fence.is_none() && self.kind.has_fence() && self.locks.capabilities().fence {
+        let fence = fence.filter(|_| !self.kind.is_permit());
+        if fence.is_none() && !self.kind.is_permit() && self.locks.capabilities().fence {
             let reason =
                 format!("it granted `{name}` without a fence, or with the fence 0; its data may be damaged");
             return Err(Error::Unavailable { engine: self.locks.engine.name(), reason });
@@ -256,9 +256,9 @@ impl Acquire {
     fn check(&self) -> Result<()> {
         let can = self.locks.capabilities();
         match self.kind {
-            Kind::Shared if !can.shared => return Err(self.locks.not_supported("shared locks")),
-            Kind::Permit { .. } if !can.semaphore => return Err(self.locks.not_supported("semaphores")),
-            Kind::Permit { of: 0 } => {
+            LockMode::Shared if !can.shared => return Err(self.locks.not_supported("shared locks")),
+            LockMode::Permit { .. } if !can.semaphore => return Err(self.locks.not_supported("semaphores")),
+            LockMode::Permit { of: 0 } => {
                 return Err(Error::BadOption("a semaphore needs at least 1 permit".into()));
             }
             _ => {}
@@ -269,7 +269,7 @@ impl Acquire {
                  `.unfenced()`, or `?unfenced` in the URL, accepts that)",
             ));
         }
-        if self.reentrant && self.kind != Kind::Exclusive {
+        if self.reentrant && self.kind != LockMode::Exclusive {
             return Err(Error::BadOption("only exclusive locks can be reentrant".into()));
         }
         if !(TTL_MIN..=TTL_MAX).contains(&self.ttl) {

@@ -2,8 +2,10 @@
 #![cfg(feature = "cluster")]
 
 use lockkeeper::Lockkeeper;
-use lockkeeper_member::{Birth, Fence, ToClient, ToMember};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_TO_DAEMON, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{
+    Frames, FromDaemon, Greeting, Hello, LONGEST_TO_DAEMON, ToDaemon, Welcome,
+};
+use lockkeeper_session::{Birth, Fence, ToClient, ToMember};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,10 +44,11 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
     stream.read_exact(&mut opening).await.ok()?;
     let mut frames = Frames::new(LONGEST_TO_DAEMON);
     let _: Hello = read(&mut stream, &mut frames).await?;
-    let mut bytes = lockkeeper_wire::reply(lockkeeper_wire::version_for(opening)).to_vec();
+    let mut bytes =
+        lockkeeper_session::protocol::reply(lockkeeper_session::protocol::version_for(opening)).to_vec();
     let lease_ns = LEASE.as_nanos() as u64;
     let welcome = Welcome { member: 1, lease_ns, moment_ns: lease_ns, members: 2 };
-    lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut bytes);
+    lockkeeper_session::protocol::encode(&Greeting::Welcome(welcome), &mut bytes);
     let mut requests = 0;
     loop {
         stream.write_all(&bytes).await.ok()?;
@@ -59,7 +62,7 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
             Swallows::FirstRequest => matches!(said, ToMember::Acquire { .. }) && requests == 1,
         };
         if let Some(answer) = answer(session, said).filter(|_| !swallowed) {
-            lockkeeper_wire::encode(&answer, &mut bytes);
+            lockkeeper_session::protocol::encode(&answer, &mut bytes);
         }
     }
 }
@@ -74,7 +77,7 @@ fn answer(session: u64, said: ToMember) -> Option<FromDaemon> {
         ToMember::Acquire { number, .. } => {
             ToClient::Granted { birth, number, fence: Fence::new(1, 7), more: 0, brief: false }
         }
-        ToMember::Release { number } => ToClient::Ended { number, how: lockkeeper_member::Ended::Released },
+        ToMember::Release { number } => ToClient::Ended { number, how: lockkeeper_session::Ended::Released },
         ToMember::InUse { .. } | ToMember::Close => return None,
     };
     Some(FromDaemon::Hear(session, answer))

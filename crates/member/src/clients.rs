@@ -5,7 +5,7 @@ use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
 use crate::{
-    Acquisition, Birth, Claim, Ended, Fence, Flaw, LockName, Out, SessionId, Tag, ToClient, ToMember, Wish,
+    Acquisition, Birth, Ended, Fence, Flaw, LockMode, LockName, Out, SessionId, Tag, ToClient, ToMember, Wish,
 };
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
@@ -93,7 +93,7 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        if !wish.claim.is_possible() || wish.tag.check().is_err() {
+        if !wish.mode.is_possible() || wish.tag.check().is_err() {
             return self.over(acquisition, Ended::Refused, out);
         }
         if let Err(how) = self.admit(&wish.lock) {
@@ -107,7 +107,7 @@ impl<P: MutualExclusion> Member<P> {
         self.look_at_room(now);
         let tries = wish.patience_ns == Some(0);
         let active = self.locks.get(id).active.as_ref();
-        let in_the_way = active.filter(|active| active.is_in_the_way_of(wish.claim));
+        let in_the_way = active.filter(|active| active.is_in_the_way_of(wish.mode));
         let asks_back = tries && in_the_way.is_some_and(|active| active.is_perhaps_unused());
         if tries && in_the_way.is_some() && !asks_back {
             return self.over(acquisition, Ended::Busy, out);
@@ -120,11 +120,11 @@ impl<P: MutualExclusion> Member<P> {
         // An idle delegation is recalled, and the non-blocking request waits for the client's reply.
         let patience_ns = if asks_back { Some(self.config.round_trip_ns) } else { wish.patience_ns };
         let patience_until_ns = patience_ns.map(|patience| now.saturating_add(patience));
-        let keeps = wish.claim == Claim::Alone && wish.longest_hold_ns.is_none() && !wish.reentrant;
+        let keeps = wish.mode == LockMode::Exclusive && wish.longest_hold_ns.is_none() && !wish.reentrant;
         self.set(acquisition, Stage::Waiting(id));
         self.locks.activate(id).queue.push_back(Waiter {
             acquisition,
-            claim: wish.claim,
+            mode: wish.mode,
             patience_until_ns,
             longest_hold_ns: wish.longest_hold_ns,
             more: if keeps { wish.more } else { 0 },
@@ -165,7 +165,7 @@ impl<P: MutualExclusion> Member<P> {
             let own = hold.acquisitions().any(|held| held.session == session);
             // A delegation is recalled first: its client may have used fences beyond that of the grant.
             let free = hold.revoked_until_ns.is_none() && !hold.was_kept;
-            own && free && [Claim::Alone, wish.claim].contains(&hold.claim)
+            own && free && [LockMode::Exclusive, wish.mode].contains(&hold.mode)
         });
         let Some(hold) = hold else { return false };
         hold.again.push(acquisition);

@@ -146,8 +146,8 @@ impl Gather {
                 continue;
             };
             for holding in part.iter().skip(building.done).take(most - taken) {
-                let Holding { lock, claim, units } = holding.clone();
-                let held = Held { lock, node: *node, claim, units };
+                let Holding { lock, mode, units } = holding.clone();
+                let held = Held { lock, node: *node, mode, units };
                 let bytes = held.bytes();
                 building.start.push(held, bytes, part_bytes);
                 (taken, building.done) = (taken + 1, building.done + 1);

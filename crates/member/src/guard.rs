@@ -8,7 +8,7 @@ use crate::member::{Member, Message};
 use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, View, Words};
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
-use lockkeeper_core::{Claim, MutualExclusion};
+use lockkeeper_core::{LockMode, MutualExclusion};
 
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;
@@ -52,10 +52,10 @@ impl<P: MutualExclusion> Member<P> {
             }
             Body::Freeze { view, .. } => self.check_view(view),
             Body::Report { part, .. } => {
-                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.claim, held.units))
+                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
             Body::Start { part, .. } => {
-                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.claim, held.units))
+                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
             Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } => {
                 check_message::<P>(message)
@@ -103,14 +103,14 @@ impl<P: MutualExclusion> Member<P> {
 }
 
 /// Checks the name, the mode and the number of a hold in a report or a start.
-fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
-    if !lock.is_served() || !claim.is_possible() {
+fn check_hold(lock: &LockName, mode: LockMode, units: u32) -> Verdict {
+    if !lock.is_served() || !mode.is_possible() {
         return Err("a hold with an invalid lock name or mode");
     }
-    let most = match claim {
-        Claim::Alone => 1,
-        Claim::Shared => u32::MAX / 2,
-        Claim::Permit(permits) => permits,
+    let most = match mode {
+        LockMode::Exclusive => 1,
+        LockMode::Shared => u32::MAX / 2,
+        LockMode::Permit { of: permits } => permits,
     };
     if units == 0 || units > most {
         return Err("an impossible number of holds of a lock");

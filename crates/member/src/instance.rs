@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::algorithms::gate_messages::Message;
 use lockkeeper_core::mutex::Settings;
-use lockkeeper_core::{Claim, MutualExclusion, Out, Setup, Site, SiteId};
+use lockkeeper_core::{LockMode, MutualExclusion, Out, Setup, Site, SiteId};
 
 /// A message to be sent, with the sender's fence clock.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Play<P: MutualExclusion> {
     /// This member's index among them.
     pub place: usize,
     /// The holders of the lock that is to start: site, mode, number of holds.
-    pub holders: Vec<(SiteId, Claim, u32)>,
+    pub holders: Vec<(SiteId, LockMode, u32)>,
     /// Whether the token circulates without requests.
     pub perpetual: bool,
     /// The algorithm's options: one set for all locks, or one for each home if the home plays a separate coordinator.
@@ -64,7 +64,7 @@ pub(crate) struct Instance<P: MutualExclusion>(Site<Gate<P>>);
 impl<P: MutualExclusion> Instance<P> {
     /// Starts the site, with the holders in `play`.
     pub fn start(name: &LockName, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> Self {
-        let (me, home) = (play.me(), name.home(play.members));
+        let (me, home) = (play.me(), crate::ids::home(name, play.members));
         // A single set of options serves all homes.
         let options = play.options[home.min(play.options.len() - 1)].clone();
         let setup = Setup { home: SiteId::new(home), ..Setup::new(play.members, options) };
@@ -76,14 +76,14 @@ impl<P: MutualExclusion> Instance<P> {
     }
 
     /// Requests one more entry.
-    pub fn request(&mut self, claim: Claim, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        self.0.step(&mut play.out, |gate, out| gate.request(claim, out));
+    pub fn request(&mut self, mode: LockMode, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
+        self.0.step(&mut play.out, |gate, out| gate.request(mode, out));
         self.collect(play, wants);
     }
 
     /// Releases an entry.
-    pub fn release(&mut self, claim: Claim, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        self.0.step(&mut play.out, |gate, out| gate.release(claim, out));
+    pub fn release(&mut self, mode: LockMode, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
+        self.0.step(&mut play.out, |gate, out| gate.release(mode, out));
         self.collect(play, wants);
     }
 

@@ -5,13 +5,13 @@ use crate::{Acquisition, Fence, LockName, Tag, Words};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use lockkeeper_core::{Claim, MutualExclusion, SiteId};
+use lockkeeper_core::{LockMode, MutualExclusion, SiteId};
 
 /// A request of a client of this member that waits for the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub acquisition: Acquisition,
-    pub claim: Claim,
+    pub mode: LockMode,
     pub patience_until_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
     /// Number of further entries that the client asked for as a delegation.
@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     pub acquisition: Option<Acquisition>,
     /// Further acquisitions of the same session (reentrant requests).
     pub again: Vec<Acquisition>,
-    pub claim: Claim,
+    pub mode: LockMode,
     pub fence: Option<Fence>,
     /// Number of further entries that the client may make under its delegation; 0 once a recall was sent.
     pub more: u32,
@@ -141,9 +141,9 @@ pub(crate) struct Lock<P: MutualExclusion> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Active {
     /// The mode requested from the algorithm, until the algorithm grants it.
-    asked: Option<Claim>,
+    asked: Option<LockMode>,
     /// The mode in which this member is inside, from the algorithm's point of view, and the number of its entries.
-    inside: Option<(Claim, u32)>,
+    inside: Option<(LockMode, u32)>,
     /// The stamp of the last entry, if no hold has used it yet.
     fresh: Option<u64>,
     pub queue: VecDeque<Waiter>,
@@ -185,8 +185,8 @@ impl Active {
     }
 
     /// Whether a request in this mode would have to wait for a local waiter or holder.
-    pub fn is_in_the_way_of(&self, claim: Claim) -> bool {
-        !self.queue.is_empty() || self.holds.iter().any(|hold| hold.claim.conflicts(claim))
+    pub fn is_in_the_way_of(&self, mode: LockMode) -> bool {
+        !self.queue.is_empty() || self.holds.iter().any(|hold| hold.mode.conflicts(mode))
     }
 
     /// Whether only delegations that may be idle stand between a request and the lock.
@@ -197,9 +197,9 @@ impl Active {
 
     /// The lock's entry in the report: the mode and the number of holds. Simultaneous holds always have the same
     /// mode.
-    pub fn held(&self) -> Option<(Claim, u32)> {
-        let claim = self.holds.first()?.claim;
-        Some((claim, self.holds.len() as u32))
+    pub fn held(&self) -> Option<(LockMode, u32)> {
+        let mode = self.holds.first()?.mode;
+        Some((mode, self.holds.len() as u32))
     }
 
     /// The hold of an acquisition.
@@ -208,7 +208,7 @@ impl Active {
     }
 
     /// The mode and number of entries, if one of the entries has no hold: it is fresh, or its hold was released.
-    fn unused(&self) -> Option<(Claim, u32)> {
+    fn unused(&self) -> Option<(LockMode, u32)> {
         self.inside.filter(|&(_, count)| count as usize > self.holds.len())
     }
 }
@@ -223,7 +223,7 @@ impl<P: MutualExclusion> Lock<P> {
     }
 
     /// Starts the instance of a view. `own` are the entries with which this member starts inside.
-    pub fn start(&mut self, own: Option<(Claim, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
+    pub fn start(&mut self, own: Option<(LockMode, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         if let Some(active) = &mut self.active {
             active.inside = own;
         }
@@ -253,10 +253,10 @@ impl<P: MutualExclusion> Lock<P> {
         let entered = wants.entered.take();
         if let Some(active) = &mut self.active
             && entered.is_some()
-            && let Some(claim) = active.asked.take()
+            && let Some(mode) = active.asked.take()
         {
             // One more entry: readers and permits of one member may be inside several times.
-            active.inside = Some((claim, active.inside.map_or(1, |(_, count)| count + 1)));
+            active.inside = Some((mode, active.inside.map_or(1, |(_, count)| count + 1)));
             active.fresh = entered;
             active.in_a_row = 0;
             active.waited = active.queue.len() as u32;
@@ -285,30 +285,30 @@ impl<P: MutualExclusion> Lock<P> {
     /// Makes one transition. Returns `false` if none is possible.
     fn go_on(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> bool {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
-        let first = active.queue.front().map(|waiter| waiter.claim);
-        if let Some((claim, count)) = active.unused() {
+        let first = active.queue.front().map(|waiter| waiter.mode);
+        if let Some((mode, count)) = active.unused() {
             // An exclusive entry can pass from one local client to the next without the algorithm. Other members may
             // wait too, so this ends after `rounds` grants for each client that waited at the entry. With 3 waiters
             // and 2 rounds: after 6 grants, the next one needs the algorithm again.
             let turn = active.waited.saturating_mul(rules.rounds);
-            let follows = claim == Claim::Alone && active.in_a_row < turn;
-            if first == Some(claim) && (active.fresh.is_some() || follows) {
+            let follows = mode == LockMode::Exclusive && active.in_a_row < turn;
+            if first == Some(mode) && (active.fresh.is_some() || follows) {
                 return self.let_in(rules, wants);
             }
             // No local waiter can use the entry: give it back to the algorithm.
             active.fresh = None;
-            active.inside = (count > 1).then_some((claim, count - 1));
-            instance.release(claim, play, wants);
+            active.inside = (count > 1).then_some((mode, count - 1));
+            instance.release(mode, play, wants);
             self.take_entered(wants);
             return true;
         }
-        let Some(claim) = first else { return false };
-        let alone = active.inside.is_some_and(|(claim, _)| claim == Claim::Alone);
+        let Some(mode) = first else { return false };
+        let alone = active.inside.is_some_and(|(mode, _)| mode == LockMode::Exclusive);
         if alone || active.asked.is_some() {
             return false;
         }
-        active.asked = Some(claim);
-        instance.request(claim, play, wants);
+        active.asked = Some(mode);
+        instance.request(mode, play, wants);
         self.take_entered(wants);
         true
     }
@@ -338,7 +338,7 @@ impl<P: MutualExclusion> Lock<P> {
         if !rules.sets_nothing_aside {
             instance.set_aside(more.into());
         }
-        let fence = waiter.claim.has_fence().then_some(fence);
+        let fence = waiter.mode.has_fence().then_some(fence);
         let acquisition = waiter.acquisition;
         let longest_until_ns = waiter.longest_hold_ns.map(|longest| rules.now.saturating_add(longest));
         let patience_until_ns = waiter.patience_until_ns;
@@ -353,7 +353,7 @@ impl<P: MutualExclusion> Lock<P> {
         active.holds.push(Hold {
             acquisition: Some(acquisition),
             again: Vec::new(),
-            claim: waiter.claim,
+            mode: waiter.mode,
             fence,
             more: if others_wait { 0 } else { more },
             was_kept: more > 0,

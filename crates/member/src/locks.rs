@@ -6,7 +6,7 @@ use crate::lock::Rules;
 use crate::member::{Due, Member, Message};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Body, Claim, Flaw, LockMessage, Node, Note, Out, ToClient, Words};
+use crate::{Body, Flaw, LockMessage, LockMode, Node, Note, Out, ToClient, Words};
 use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
@@ -20,7 +20,7 @@ impl<P: MutualExclusion> Member<P> {
         let Some(view) = self.running() else { return };
         let holders = self.locks.holders_at_start(id);
         let mut holders: Vec<_> =
-            holders.filter_map(|held| Some((view.site(held.node)?, held.claim, held.units))).collect();
+            holders.filter_map(|held| Some((view.site(held.node)?, held.mode, held.units))).collect();
         holders.sort_unstable();
         let Some(play) = &mut self.play else { return };
         let active = &self.locks.get(id).active;
@@ -29,11 +29,11 @@ impl<P: MutualExclusion> Member<P> {
             holders.retain(|&(site, ..)| site != play.me());
         }
         let own_hold = holders.iter().find(|&&(site, ..)| site == play.me());
-        let own_hold = own_hold.map(|&(_, claim, units)| (claim, units));
+        let own_hold = own_hold.map(|&(_, mode, units)| (mode, units));
         if own_hold.is_some() {
             self.locks.activate(id);
         }
-        let token_at_home = holders.iter().all(|&(_, claim, _)| claim != Claim::Alone);
+        let token_at_home = holders.iter().all(|&(_, mode, _)| mode != LockMode::Exclusive);
         play.holders = holders;
         self.locks.renew(id);
         let lock = self.locks.get_mut(id);
@@ -47,7 +47,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         // No request reaches a token that circulates without requests: the home has to be notified that the lock is
         // in use.
-        let home = lock.name.home(play.members);
+        let home = crate::ids::home(&lock.name, play.members);
         if own && play.perpetual && home != play.place && token_at_home {
             self.wants.sends.push(Sent { to: SiteId::new(home), clock: 0, words: Words::Wake });
         }

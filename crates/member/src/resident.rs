@@ -7,7 +7,7 @@
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Birth, Claim, Fence, SessionId};
+use crate::{Acquisition, Birth, Fence, LockMode, SessionId};
 use lockkeeper_core::MutualExclusion;
 
 /// The reason why no further fence can be drawn for a hold.
@@ -89,7 +89,7 @@ impl<P: MutualExclusion> Member<P> {
         let hold = lock.active.as_mut().and_then(|active| active.hold_mut(acquisition));
         // The client of a delegated hold uses reserved fences by itself: a drawn fence would be above those.
         let alone = hold.is_some_and(|hold| {
-            hold.claim == Claim::Alone && !hold.was_kept && hold.revoked_until_ns.is_none()
+            hold.mode == LockMode::Exclusive && !hold.was_kept && hold.revoked_until_ns.is_none()
         });
         if !alone {
             return Err(NoFence::NotHeld);

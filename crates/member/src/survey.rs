@@ -5,7 +5,7 @@ use crate::member::{Due, Member, Message};
 use crate::{Acquisition, Body, Fence, LockName, Node, Note, Out, SessionId, Tag};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use lockkeeper_core::{Claim, MutualExclusion};
+use lockkeeper_core::{LockMode, MutualExclusion};
 use serde::{Deserialize, Serialize};
 
 /// The locks that a query across members asks for.
@@ -64,7 +64,7 @@ pub struct Who {
     /// The acquisition.
     pub acquisition: Acquisition,
     /// The mode: exclusive, shared, or a permit.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// The client's description of the request.
     pub tag: Tag,
     /// The fence of a hold.
@@ -126,7 +126,7 @@ impl<P: MutualExclusion> Member<P> {
         let held = active.holds.iter().flat_map(|hold| {
             hold.acquisitions().map(|acquisition| Who {
                 acquisition,
-                claim: hold.claim,
+                mode: hold.mode,
                 tag: hold.tag.clone(),
                 fence: hold.fence,
                 for_ns: now.saturating_sub(hold.since_ns),
@@ -135,7 +135,7 @@ impl<P: MutualExclusion> Member<P> {
         });
         let waits = active.queue.iter().map(|waiter| Who {
             acquisition: waiter.acquisition,
-            claim: waiter.claim,
+            mode: waiter.mode,
             tag: waiter.tag.clone(),
             fence: None,
             for_ns: now.saturating_sub(waiter.since_ns),
@@ -179,10 +179,10 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// The mode in which a client of this member holds the lock, or else in which the first waiter requests it.
-    pub fn claimed(&self, lock: &LockName) -> Option<Claim> {
+    pub fn claimed(&self, lock: &LockName) -> Option<LockMode> {
         let active = self.locks.get(self.locks.find(lock)?).active.as_ref()?;
-        let held = active.holds.first().map(|hold| hold.claim);
-        held.or_else(|| active.queue.front().map(|waiter| waiter.claim))
+        let held = active.holds.first().map(|hold| hold.mode);
+        held.or_else(|| active.queue.front().map(|waiter| waiter.mode))
     }
 
     /// Sends a query to every member of the view. The driver chooses its number.
@@ -357,8 +357,8 @@ pub fn why(tables: &[(Node, Table)], session: SessionId) -> Why {
 /// The locks that each session waits for, and the holders of these locks.
 #[derive(Clone, Debug, Default)]
 pub struct WaitGraph {
-    waits: BTreeMap<SessionId, Vec<(Acquisition, Claim, LockName)>>,
-    holders: BTreeMap<LockName, Vec<(Acquisition, Claim)>>,
+    waits: BTreeMap<SessionId, Vec<(Acquisition, LockMode, LockName)>>,
+    holders: BTreeMap<LockName, Vec<(Acquisition, LockMode)>>,
 }
 
 /// The longest search, in steps from a waiter to a holder: sessions that all wait for each other have exponentially
@@ -371,7 +371,7 @@ impl WaitGraph {
         let mut graph = Self::default();
         for (lock, _, waiters) in rows.clone() {
             for who in waiters {
-                let wait = (who.acquisition, who.claim, lock.clone());
+                let wait = (who.acquisition, who.mode, lock.clone());
                 graph.waits.entry(who.acquisition.session).or_default().push(wait);
                 graph.holders.entry(lock.clone()).or_default();
             }
@@ -379,7 +379,7 @@ impl WaitGraph {
         // Locks without waiters are not part of any chain.
         for (lock, holders, _) in rows {
             if let Some(all) = graph.holders.get_mut(lock) {
-                all.extend(holders.iter().map(|who| (who.acquisition, who.claim)));
+                all.extend(holders.iter().map(|who| (who.acquisition, who.mode)));
             }
         }
         graph
@@ -388,9 +388,9 @@ impl WaitGraph {
     /// The steps that lead from a session to the holders that it waits for.
     fn steps(&self, session: SessionId) -> impl Iterator<Item = Because> + '_ {
         let waits = self.waits.get(&session).into_iter().flatten();
-        waits.flat_map(|(waiter, claim, lock)| {
+        waits.flat_map(|(waiter, mode, lock)| {
             let holders = self.holders.get(lock).into_iter().flatten();
-            let others = holders.filter(|(_, held)| held.competes(*claim));
+            let others = holders.filter(|(_, held)| held.competes(*mode));
             others.map(|(holder, _)| Because { waiter: *waiter, lock: lock.clone(), holder: *holder })
         })
     }
@@ -442,7 +442,14 @@ mod tests {
 
     fn who(client: u64) -> Who {
         let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
-        Who { acquisition, claim: Claim::Alone, tag: Tag::default(), fence: None, for_ns: 0, since_ms: 0 }
+        Who {
+            acquisition,
+            mode: LockMode::Exclusive,
+            tag: Tag::default(),
+            fence: None,
+            for_ns: 0,
+            since_ms: 0,
+        }
     }
 
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {
@@ -515,7 +522,7 @@ mod tests {
         let node = Node { id: MemberId(1), incarnation: 1 };
         // 600 sessions share each of two locks, and all of them wait for both: 720,000 steps, if all were taken.
         let all: Vec<u64> = (1..600).collect();
-        let shared = |client: &u64| Who { claim: Claim::Shared, ..who(*client) };
+        let shared = |client: &u64| Who { mode: LockMode::Shared, ..who(*client) };
         let row = |name: &str| LockStatus {
             lock: LockName::new(name),
             holders: all.iter().map(shared).collect(),

@@ -78,8 +78,8 @@ impl<P: MutualExclusion> Member<P> {
     /// Adds the active lock with index `place` to the report, if it is held.
     fn add_to_report(&self, place: usize, list: &mut Cutter<Holding>) {
         let Some((_, name, active)) = self.locks.active_at(place) else { return };
-        if let Some((claim, units)) = active.held() {
-            let holding = Holding { lock: name.clone(), claim, units };
+        if let Some((mode, units)) = active.held() {
+            let holding = Holding { lock: name.clone(), mode, units };
             let bytes = holding.bytes();
             list.push(holding, bytes, self.config.part_bytes);
         }

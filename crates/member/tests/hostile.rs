@@ -7,8 +7,8 @@
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Body, Claim, Config, Event, Frame, LockMessage, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, Query, SessionId, Tag, ToMember, Wish,
+    Body, Config, Event, Frame, LockMessage, LockMode, LockName, Member, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Query, SessionId, Tag, ToMember, Wish,
 };
 use peak_alloc::PeakAlloc;
 use std::collections::VecDeque;
@@ -264,18 +264,18 @@ impl<P: MutualExclusion> Hostile<P> {
     fn client(&mut self, member: usize) {
         let number = self.random.next() % 4;
         let session = SessionId { client: self.random.next() % 4, number: 0 };
-        let claim = match self.random.below(6) {
-            0 | 1 => Claim::Shared,
-            2 => Claim::Permit(self.random.below(5) as u32),
-            3 if self.random.below(20) == 0 => Claim::Permit(u32::MAX),
-            _ => Claim::Alone,
+        let mode = match self.random.below(6) {
+            0 | 1 => LockMode::Shared,
+            2 => LockMode::Permit { of: self.random.below(5) as u32 },
+            3 if self.random.below(20) == 0 => LockMode::Permit { of: u32::MAX },
+            _ => LockMode::Exclusive,
         };
         let name = match self.random.below(200) {
             0 => "x".repeat(100_000),
             other => format!("lock {}", other % 5),
         };
         let wish = Wish {
-            claim,
+            mode,
             patience_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             longest_hold_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             reentrant: self.random.below(2) == 0,

@@ -8,8 +8,9 @@ use lockkeeper_core::algorithms::{
 use lockkeeper_fuzz::cluster::Cluster;
 use lockkeeper_fuzz::hello::{self, Purpose, Reply};
 use lockkeeper_fuzz::records::{self, Kind};
-use lockkeeper_member::{LockName, MemberId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
+use lockkeeper_member::MemberId;
+use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
 use std::fs;
 
 /// How many frames of one cluster make seeds.
@@ -69,7 +70,7 @@ fn native() -> Vec<Vec<u8>> {
     ];
     let mut client = Vec::new();
     for said in said {
-        lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Say(session, said), &mut client);
     }
     for ask in [
         Ask::Locks(None),
@@ -79,18 +80,18 @@ fn native() -> Vec<Vec<u8>> {
         Ask::Remove(3),
         Ask::Leave,
     ] {
-        lockkeeper_wire::encode(&ToDaemon::Ask(1, ask), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Ask(1, ask), &mut client);
     }
-    let mut hello = lockkeeper_wire::opening().to_vec();
+    let mut hello = lockkeeper_session::protocol::opening().to_vec();
     let secret = Secret::new([7; 16]);
-    lockkeeper_wire::encode(&Hello { secret, token: Some("secret".into()), for_locks: true }, &mut hello);
+    lockkeeper_session::protocol::encode(&Hello { secret, token: Some("secret".into()), for_locks: true }, &mut hello);
     let mut greeting = Vec::new();
     let welcome = Welcome { member: 1, lease_ns: 1_200_000_000, moment_ns: 1_000_000, members: 3 };
-    lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut greeting);
+    lockkeeper_session::protocol::encode(&Greeting::Welcome(welcome), &mut greeting);
     let mut daemon = Vec::new();
-    lockkeeper_wire::encode(&FromDaemon::Hear(session, ToClient::NoSession), &mut daemon);
-    lockkeeper_wire::encode(&FromDaemon::Answer(1, Answer::Released(1)), &mut daemon);
-    lockkeeper_wire::encode(&FromDaemon::Changed, &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Hear(session, ToClient::NoSession), &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Answer(1, Answer::Released(1)), &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Changed, &mut daemon);
     let all = [hello, greeting, daemon, client];
     (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
 }

@@ -1,8 +1,8 @@
 //! The baseline: a request and its reply, with as many bytes as an acquire and a release of lockkeeper.
 
 use super::{Client, Lock};
-use lockkeeper_member::{LockName, ToMember, Wish};
-use lockkeeper_wire::ToDaemon;
+use lockkeeper_session::protocol::ToDaemon;
+use lockkeeper_session::{LockName, ToMember, Wish};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,7 +42,7 @@ fn tag() -> (String, String) {
 
 fn bytes(session: u64, said: ToMember) -> Vec<u8> {
     let mut bytes = Vec::new();
-    lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+    lockkeeper_session::protocol::encode(&ToDaemon::Say(session, said), &mut bytes);
     bytes
 }
 

@@ -145,7 +145,7 @@ fn why(info: &LockInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{Kind, Tag};
+    use lockkeeper::{LockMode, Tag};
 
     /// A holder with control characters in its record, as in a store that other users can write to.
     fn hostile() -> LockInfo {
@@ -153,7 +153,7 @@ mod tests {
         let participant = |pid| {
             let metadata = [(String::from("command"), String::from(text))].into();
             let tag = Tag { holder: text.into(), host: text.into(), pid, since_ms: 5, metadata };
-            Participant { tag, kind: Kind::Exclusive, since_ms: 5, fence: None }
+            Participant { tag, kind: LockMode::Exclusive, since_ms: 5, fence: None }
         };
         let holders = vec![participant(0), participant(9)];
         LockInfo { name: text.into(), holders, waiters: vec![participant(9)] }

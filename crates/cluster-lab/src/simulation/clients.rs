@@ -5,10 +5,8 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{
-    Claim, ClientLink, ClientSettings, Ended, Fence, Flaw, LinkEnd, LockName, Progress, SessionId, ToMember,
-    Wish,
-};
+use lockkeeper_member::{Ended, Fence, Flaw, LockMode, LockName, SessionId, ToMember, Wish};
+use lockkeeper_session::{ClientLink, ClientSettings, LinkEnd, Progress};
 
 /// A request of a client, from the moment it is made until the lock is released.
 #[derive(Clone, Debug)]
@@ -410,18 +408,18 @@ impl Client {
         let place = rng.below(spec.mutexes + 2);
         // A lock can be requested in every mode, but each name is mostly requested in one.
         let (name, mostly) = match place.checked_sub(spec.mutexes) {
-            None => (format!("mutex-{place}"), Claim::Alone),
-            Some(0) => ("book".into(), Claim::Shared),
-            Some(_) => ("seats".into(), Claim::Permit(2)),
+            None => (format!("mutex-{place}"), LockMode::Exclusive),
+            Some(0) => ("book".into(), LockMode::Shared),
+            Some(_) => ("seats".into(), LockMode::Permit { of: 2 }),
         };
-        let claim = match rng.below(10) {
-            0 => Claim::Permit(2),
-            1 => Claim::Shared,
-            2 => Claim::Alone,
-            3 if place > spec.mutexes => Claim::Permit(3),
+        let mode = match rng.below(10) {
+            0 => LockMode::Permit { of: 2 },
+            1 => LockMode::Shared,
+            2 => LockMode::Exclusive,
+            3 if place > spec.mutexes => LockMode::Permit { of: 3 },
             _ => mostly,
         };
-        let mut wish = Wish { claim, ..Wish::of(LockName::new(name)) };
+        let mut wish = Wish { mode, ..Wish::of(LockName::new(name)) };
         match rng.below(20) {
             0 => wish.patience_ns = Some(0),
             1 => wish.patience_ns = Some(rng.below(800 * MS as usize) as u64),

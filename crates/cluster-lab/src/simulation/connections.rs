@@ -12,7 +12,8 @@ use super::sim::{Sim, What};
 use super::spec::MS;
 use super::watch::{Inside, Promise};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Connection, LockName, SessionId, ToClient};
+use lockkeeper_member::{LockName, SessionId, ToClient};
+use lockkeeper_session::Connection;
 
 /// An event of a connection, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,8 +204,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
         };
         let fence = client.fence(session, number);
         let outer = nested.then(|| client.fence(session, errand.number));
-        let (claim, reentrant) = (errand.wish.claim, errand.wish.reentrant);
-        let who = Inside { client: index, session, number, claim, reentrant };
+        let (mode, reentrant) = (errand.wish.mode, errand.wish.reentrant);
+        let who = Inside { client: index, session, number, mode, reentrant };
         let valid = self.relied_on(&lock);
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
         match outer {

@@ -10,7 +10,7 @@ use super::spec::{ClusterSpec, MS};
 use super::tenants::{Doing, Lease, Life, Renew, Turn};
 use super::watch::Inside;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Claim, Ended, Flaw, SessionId, ToClient, ToMember, certainly_left};
+use lockkeeper_member::{Ended, Flaw, LockMode, SessionId, ToClient, ToMember, certainly_left};
 
 /// The lowest client number of the daemons' local sessions.
 pub(super) const LOCAL: u64 = 1 << 32;
@@ -70,7 +70,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let it = &self.tenants[tenant];
         let (Some(wish), Some(((session, number), _, fence))) = (&it.wish, it.hold) else { return };
         let (lock, client) = (wish.lock.clone(), self.spec.clients + tenant);
-        let who = Inside { client, session, number, claim: Claim::Alone, reentrant: false };
+        let who = Inside { client, session, number, mode: LockMode::Exclusive, reentrant: false };
         let valid = self.relied_on(&lock);
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
         self.watch.outcome.leased += 1;

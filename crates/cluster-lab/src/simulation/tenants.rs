@@ -9,7 +9,8 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{ClientSession, Fence, LockName, Progress, SessionId, Wish};
+use lockkeeper_member::{Fence, LockName, SessionId, Wish};
+use lockkeeper_session::{ClientSession, Progress};
 
 /// The renewal that a tenant sends to its daemon.
 #[derive(Clone, Debug)]

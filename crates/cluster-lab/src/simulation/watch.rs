@@ -1,7 +1,7 @@
 //! Checks the properties of a cluster from outside. It does not influence the run.
 
 use lockkeeper_member::{
-    Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient, ToMember,
+    Birth, Fence, Held, Items, LockMode, LockName, Node, Note, Report, SessionId, ToClient, ToMember,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +84,7 @@ pub struct Inside {
     /// The number of the acquisition in that session.
     pub number: u64,
     /// The mode.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// Whether the acquisition is re-entrant.
     pub reentrant: bool,
 }
@@ -97,7 +97,7 @@ pub struct Watch {
     /// The clients that use each lock and have not released it. Their leases may have expired.
     pub inside: BTreeMap<LockName, Vec<Inside>>,
     /// The highest fence of each lock, for each mode.
-    highest: BTreeMap<LockName, BTreeMap<Claim, Fence>>,
+    highest: BTreeMap<LockName, BTreeMap<LockMode, Fence>>,
     starts: BTreeMap<u64, Items<Held>>,
     reports: BTreeMap<Node, (u64, Report)>,
     granted: BTreeSet<(SessionId, Birth, u64)>,
@@ -132,7 +132,7 @@ impl Watch {
             // interruption, and the fence is the same.
             let before = self.last.insert(lock.clone(), (who.session, fence));
             if !who.reentrant || before != Some((who.session, fence)) {
-                self.fence(now, lock, who.claim, fence);
+                self.fence(now, lock, who.mode, fence);
             }
         }
     }
@@ -150,7 +150,7 @@ impl Watch {
         self.exclusion(now, lock, who.clone(), valid);
         // Acquisitions of one hold have the same fence.
         if let Some(fence) = fence.filter(|_| fence != outer) {
-            self.fence(now, lock, who.claim, fence);
+            self.fence(now, lock, who.mode, fence);
         }
     }
 
@@ -162,20 +162,20 @@ impl Watch {
         others.sort_by_key(|other| other.session);
         others.dedup_by_key(|other| other.session);
         let named: Vec<String> = others.iter().map(|other| other.session.to_string()).collect();
-        let admitted = who.claim.fits(others.iter().map(|other| other.claim));
-        let (session, claim) = (who.session, who.claim);
+        let admitted = who.mode.fits(others.iter().map(|other| other.mode));
+        let (session, mode) = (who.session, who.mode);
         inside.push(who);
         if !admitted {
-            let how = format!("{session} enters {lock} ({claim}) while {} may use it", named.join(", "));
+            let how = format!("{session} enters {lock} ({mode}) while {} may use it", named.join(", "));
             self.broken(now, Promise::Exclusion, how);
         }
     }
 
-    fn fence(&mut self, now: u64, lock: &LockName, claim: Claim, fence: Fence) {
+    fn fence(&mut self, now: u64, lock: &LockName, mode: LockMode, fence: Fence) {
         let highest = self.highest.entry(lock.clone()).or_default();
         let bound =
-            highest.iter().filter(|(other, _)| claim.conflicts(**other)).map(|(_, &fence)| fence).max();
-        let of_its_kind = highest.entry(claim).or_insert(fence);
+            highest.iter().filter(|(other, _)| mode.conflicts(**other)).map(|(_, &fence)| fence).max();
+        let of_its_kind = highest.entry(mode).or_insert(fence);
         *of_its_kind = fence.max(*of_its_kind);
         if bound.is_some_and(|bound| fence <= bound) {
             self.broken(

@@ -6,8 +6,8 @@ use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::check::intern::Interner;
 use lockkeeper_member::{
-    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report,
-    SessionId, ToClient, ToMember, View, Wish,
+    Config, Event, Frame, LockMode, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
+    Report, SessionId, ToClient, ToMember, View, Wish,
 };
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};
@@ -196,8 +196,8 @@ impl<P: MutualExclusion> Tables<P> {
             }
             Cause::Asks(number) => {
                 let reads = is_reader(self.readers, node.id.0 as usize - 1);
-                let claim = if reads { Claim::Shared } else { Claim::Alone };
-                let wish = Wish { claim, ..Wish::of(LockName::new("lock")) };
+                let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
+                let wish = Wish { mode, ..Wish::of(LockName::new("lock")) };
                 Event::Client(session, ToMember::Acquire { number, settled: 0, wish })
             }
             Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),

@@ -11,9 +11,10 @@ use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, LockStatus, MemberId, NoFence,
-    PortEvent, Progress, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
+    Acquisition, Body, ClusterSettings, Event, Fence, Frame, LockMode, LockName, LockStatus, MemberId,
+    NoFence, PortEvent, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
 };
+use lockkeeper_session::Progress;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,7 +192,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.config.most_own_locks(state.member.running().map_or(1, |view| view.members.len()))
     }
 
-    fn claimed(&self, lock: &LockName) -> Option<Claim> {
+    fn claimed(&self, lock: &LockName) -> Option<LockMode> {
         let state = self.lock();
         if state.stopped.is_some() { None } else { state.member.claimed(lock) }
     }

@@ -18,7 +18,7 @@ use crate::rights::Action;
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
-use lockkeeper_cluster::Claim;
+use lockkeeper_cluster::LockMode;
 use lockkeeper_member::check_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Etcd {
         let wanted = Wanted {
             lock: String::from(name),
             slot: Slot::Only,
-            claim: Claim::Alone,
+            mode: LockMode::Exclusive,
             wait: None,
             purpose: String::new(),
             value,

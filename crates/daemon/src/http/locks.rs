@@ -11,7 +11,7 @@ use crate::rights::Action;
 use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Extension, Json};
-use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
+use lockkeeper_cluster::{Acquisition, LockMode, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,12 +177,12 @@ pub(crate) struct Waiter {
 }
 
 impl Acquire {
-    fn claim(&self) -> Result<Claim, Problem> {
+    fn lock_mode(&self) -> Result<LockMode, Problem> {
         match (self.mode, self.permits) {
-            (Mode::Exclusive, None) => Ok(Claim::Alone),
-            (Mode::Shared, None) => Ok(Claim::Shared),
+            (Mode::Exclusive, None) => Ok(LockMode::Exclusive),
+            (Mode::Shared, None) => Ok(LockMode::Shared),
             (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => {
-                Ok(Claim::Permit(permits))
+                Ok(LockMode::Permit { of: permits })
             }
             (Mode::Permit, _) => Err(Problem::unacceptable(format!(
                 "with the mode `permit`, `permits` must be the total number of permits, 1 to {MOST_PERMITS}"
@@ -205,7 +205,7 @@ impl Acquire {
             None => getrandom::u64().unwrap_or_default().to_string(),
         };
         Ok(Wanted {
-            claim: self.claim()?,
+            mode: self.lock_mode()?,
             lock: name,
             slot: Slot::Request(request),
             wait: Some(Duration::from_millis(wait_ms)),

@@ -2,7 +2,7 @@
 
 use super::sessions::milliseconds;
 use crate::listing::{self, LockView};
-use lockkeeper_cluster::Claim;
+use lockkeeper_cluster::LockMode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -54,12 +54,12 @@ impl Party {
         Self {
             acquisition: who.acquisition.to_string(),
             member: party.node.id.0,
-            mode: match who.claim {
-                Claim::Alone => "exclusive",
-                Claim::Shared => "shared",
-                Claim::Permit(_) => "permit",
+            mode: match who.mode {
+                LockMode::Exclusive => "exclusive",
+                LockMode::Shared => "shared",
+                LockMode::Permit { .. } => "permit",
             },
-            permits: if let Claim::Permit(permits) = who.claim { Some(permits) } else { None },
+            permits: if let LockMode::Permit { of: permits } = who.mode { Some(permits) } else { None },
             owner: who.tag.owner.clone(),
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),

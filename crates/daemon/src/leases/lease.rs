@@ -6,7 +6,7 @@ use crate::drift;
 use crate::metrics::Counted;
 use crate::quotas::{Charge, LockCharge};
 use crate::rights::owns_session;
-use lockkeeper_cluster::{Acquire, Claim, Guard, Member, now_ns};
+use lockkeeper_cluster::{Acquire, Guard, LockMode, Member, now_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -106,10 +106,10 @@ impl Lease {
     /// A request to the member.
     pub fn request(&self, wanted: &Wanted) -> Acquire {
         let (member, lock) = (&self.member, wanted.lock.clone());
-        let request = match wanted.claim {
-            Claim::Alone => member.mutex(lock),
-            Claim::Shared => member.shared(lock),
-            Claim::Permit(permits) => member.semaphore(lock, permits),
+        let request = match wanted.mode {
+            LockMode::Exclusive => member.mutex(lock),
+            LockMode::Shared => member.shared(lock),
+            LockMode::Permit { of: permits } => member.semaphore(lock, permits),
         };
         request.owner(self.terms.owner.clone()).purpose(wanted.purpose.clone())
     }

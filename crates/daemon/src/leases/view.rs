@@ -180,13 +180,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_cluster::{Acquisition, Claim, SessionId, Who};
+    use lockkeeper_cluster::{Acquisition, LockMode, SessionId, Who};
     use lockkeeper_member::{LockName, Tag};
 
     fn row(name: &str, holders: &[u64]) -> (Node, Instant, LockStatus, Vec<Hold>) {
         let who = |client: &u64| Who {
             acquisition: Acquisition { session: SessionId { client: *client, number: 1 }, number: 1 },
-            claim: Claim::Shared,
+            mode: LockMode::Shared,
             tag: Tag::default(),
             fence: None,
             for_ns: 0,

@@ -2,7 +2,7 @@
 
 use super::id::LeaseId;
 use crate::quotas::Exceeded;
-use lockkeeper_cluster::{Claim, LockStatus, Node, SessionId};
+use lockkeeper_cluster::{LockMode, LockStatus, Node, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub struct Wanted {
     /// The slot of the hold within the lease.
     pub slot: Slot,
     /// The mode.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// The timeout; `None`: no timeout.
     pub wait: Option<Duration>,
     /// The purpose, as shown to other clients.

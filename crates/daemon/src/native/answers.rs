@@ -11,7 +11,7 @@ use crate::rights::Action;
 use crate::snapshots::Snapshot;
 use lockkeeper_cluster::MemberId;
 use lockkeeper_member::check_name;
-use lockkeeper_wire::{Answer, Ask, FromDaemon, LONGEST_FROM_DAEMON, Line, LockLine};
+use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, LONGEST_FROM_DAEMON, Line, LockLine};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -114,7 +114,7 @@ async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wante
             }
         };
         let mut frame = Vec::new();
-        lockkeeper_wire::encode(&FromDaemon::Answer(number, answer), &mut frame);
+        lockkeeper_session::protocol::encode(&FromDaemon::Answer(number, answer), &mut frame);
         frame
     };
     match front.snapshots.worker().run(make).await {

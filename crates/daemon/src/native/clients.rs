@@ -16,7 +16,7 @@ use crate::trace::Trace;
 use crate::turns::Turn;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
 use lockkeeper_member::{Acquisition, Ended, LockName, Wish, check_name};
-use lockkeeper_wire::{FromDaemon, How, Refusal, Secret};
+use lockkeeper_session::protocol::{FromDaemon, Refusal, Secret};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -214,8 +214,8 @@ impl Client {
             }
             ToMember::Acquire { number, wish, .. } => {
                 self.admit_wish(session, *number, wish).map_err(Refusal::Because)?;
-                match self.front.shared.member.claimed(&wish.lock.name).map(How::from) {
-                    Some(how) if !how.goes_with(wish.claim.into()) => Err(Refusal::InUseAs(how)),
+                match self.front.shared.member.claimed(&wish.lock.name) {
+                    Some(mode) if !mode.same_lock_as(wish.mode) => Err(Refusal::InUseAs(mode)),
                     _ => Ok(()),
                 }
             }

@@ -5,7 +5,7 @@ use super::answers::Answers;
 use super::clients::{Client, Clients, Newest, Unread};
 use crate::credential::Credential;
 use crate::listen::Stream;
-use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) async fn serve(
         let why =
             trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", shared.member.id().0));
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&Greeting::NotNow(why), &mut bytes);
+        lockkeeper_session::protocol::encode(&Greeting::NotNow(why), &mut bytes);
         return write(&mut stream, &bytes, patience).await;
     }
     let admitted = shared.who(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
@@ -54,7 +54,7 @@ pub(crate) async fn serve(
         Err(why) => Greeting::Refused(why.clone()),
     };
     let mut bytes = Vec::new();
-    lockkeeper_wire::encode(&greeting, &mut bytes);
+    lockkeeper_session::protocol::encode(&greeting, &mut bytes);
     let greeted = write(&mut stream, &bytes, patience).await;
     let Newest { client, connection, wake } = admitted?;
     frames.set_limit(shared.limits.request_bytes);
@@ -94,9 +94,9 @@ async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result
     let gone = |error: std::io::Error| format!("the connection failed: {error}");
     let mut opening = [0; 8];
     stream.read_exact(&mut opening).await.map_err(gone)?;
-    let version = lockkeeper_wire::version_for(opening);
-    if opening[..4] == lockkeeper_wire::MAGIC {
-        stream.write_all(&lockkeeper_wire::reply(version)).await.map_err(gone)?;
+    let version = lockkeeper_session::protocol::version_for(opening);
+    if opening[..4] == lockkeeper_session::protocol::MAGIC {
+        stream.write_all(&lockkeeper_session::protocol::reply(version)).await.map_err(gone)?;
     }
     if version.is_none() {
         return Err(String::from("it uses another protocol or an unsupported version"));
@@ -170,7 +170,7 @@ impl Connection {
         self.bytes.clear();
         for said in said {
             match said {
-                Unread::Message(said) => lockkeeper_wire::encode(said, &mut self.bytes),
+                Unread::Message(said) => lockkeeper_session::protocol::encode(said, &mut self.bytes),
                 Unread::Encoded { frame, .. } => self.bytes.extend_from_slice(frame),
             }
         }

@@ -5,8 +5,8 @@ use crate::support::get;
 use crate::{ROOT, start_with_long_leases, with};
 use lockkeeper_etcd_api::v3lockpb::LockRequest;
 use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
-use lockkeeper_member::{LockName, Tag, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal};
+use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Refusal};
+use lockkeeper_session::{LockName, Tag, ToClient, ToMember, Wish};
 use serde_json::json;
 use tonic::Code;
 

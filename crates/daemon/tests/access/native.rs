@@ -1,8 +1,8 @@
 //! A client that implements the native protocol by hand.
 
 use crate::support::soon;
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::protocol::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,10 +27,10 @@ impl Client {
         token: &str,
     ) -> Result<Self, String> {
         let mut stream = TcpStream::connect(to).await.expect("the daemon listens");
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         let secret = Secret::new(u128::from(identity).to_le_bytes());
         let hello = Hello { secret, token: Some(token.into()), for_locks: true };
-        lockkeeper_wire::encode(&hello, &mut bytes);
+        lockkeeper_session::protocol::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.expect("written");
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.expect("a reply");
@@ -59,7 +59,7 @@ impl Client {
 
     pub async fn send(&mut self, message: ToDaemon) {
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&message, &mut bytes);
+        lockkeeper_session::protocol::encode(&message, &mut bytes);
         let _ = self.stream.write_all(&bytes).await;
     }
 

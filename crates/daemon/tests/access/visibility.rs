@@ -3,7 +3,7 @@
 use crate::native::Client;
 use crate::support::{get, waiters_with};
 use crate::{A, B, ROOT, start, with};
-use lockkeeper_wire::{Answer, Ask};
+use lockkeeper_session::protocol::{Answer, Ask};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 

@@ -6,8 +6,8 @@
 
 use crate::client::{self, Native, ask, bytes, connect, get, http2, post, pour};
 use crate::cluster::{Ports, TENANTS, secret};
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, ToDaemon};
+use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, ToDaemon};
+use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::process::ExitCode;

@@ -4,7 +4,7 @@
 //! the lock or dies. No request is ever inserted ahead of another, so **a request that is granted stays granted until
 //! it leaves**, and acting on a slightly outdated copy of the queue can only delay a grant.
 
-use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::info::{LockInfo, LockMode, Participant, Tag, lock_type};
 use crate::{Error, Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub name: String,
-    pub kind: Kind,
+    pub kind: LockMode,
     pub tag: Tag,
     /// The time of the grant, written by owners that had to wait.
     pub held_ms: Option<u64>,
@@ -42,7 +42,7 @@ pub(crate) struct Place {
     pub id: String,
     /// The server's number, which rises with every request.
     pub number: i64,
-    pub kind: Kind,
+    pub kind: LockMode,
 }
 
 /// The change that a waiter waits for.
@@ -77,18 +77,18 @@ impl Line {
     /// Whether the request at `i` is granted, strictly first come, first served.
     pub fn may_hold(&self, i: usize) -> bool {
         match self.0[i].kind {
-            Kind::Exclusive => i == 0,
-            Kind::Shared => self.0[..i].iter().all(|ahead| ahead.kind == Kind::Shared),
-            Kind::Permit { of } => i < of as usize,
+            LockMode::Exclusive => i == 0,
+            LockMode::Shared => self.0[..i].iter().all(|ahead| ahead.kind == LockMode::Shared),
+            LockMode::Permit { of } => i < of as usize,
         }
     }
 
     /// Whether one more request of this mode would be granted at once.
-    pub fn has_room_for(&self, kind: Kind) -> bool {
+    pub fn has_room_for(&self, kind: LockMode) -> bool {
         match kind {
-            Kind::Exclusive => self.0.is_empty(),
-            Kind::Shared => self.0.iter().all(|place| place.kind == Kind::Shared),
-            Kind::Permit { of } => self.0.len() < of as usize,
+            LockMode::Exclusive => self.0.is_empty(),
+            LockMode::Shared => self.0.iter().all(|place| place.kind == LockMode::Shared),
+            LockMode::Permit { of } => self.0.len() < of as usize,
         }
     }
 
@@ -99,24 +99,22 @@ impl Line {
     pub fn watched_by(&self, i: usize) -> Option<Watched<'_>> {
         let ahead = &self.0[..i];
         match self.0[i].kind {
-            Kind::Exclusive => ahead.last().map(Watched::Leaves),
-            Kind::Shared => ahead.iter().rfind(|place| place.kind != Kind::Shared).map(Watched::Leaves),
-            Kind::Permit { of } if i < of as usize => None,
+            LockMode::Exclusive => ahead.last().map(Watched::Leaves),
+            LockMode::Shared => {
+                ahead.iter().rfind(|place| place.kind != LockMode::Shared).map(Watched::Leaves)
+            }
+            LockMode::Permit { of } if i < of as usize => None,
             // Example with 2 permits, queue `a b c d`: `c` is the first waiter and watches both holders, `a` and `b`;
             // `d` watches `c`, and becomes the first waiter when `c` leaves or is granted.
-            Kind::Permit { of } if i == of as usize => Some(Watched::AnyLeaves(ahead)),
-            Kind::Permit { .. } => ahead.last().map(Watched::LeavesOrEnters),
+            LockMode::Permit { of } if i == of as usize => Some(Watched::AnyLeaves(ahead)),
+            LockMode::Permit { .. } => ahead.last().map(Watched::LeavesOrEnters),
         }
     }
 }
 
 /// The error for a name that is used as two types of lock, such as a mutex and a semaphore.
-pub(crate) fn kind_mismatch(name: &LockName, used_as: Kind, asked_as: Kind) -> Error {
-    Error::KindMismatch {
-        name: name.to_string(),
-        used_as: used_as.lock_in_words(),
-        asked_as: asked_as.lock_in_words(),
-    }
+pub(crate) fn kind_mismatch(name: &LockName, used_as: LockMode, asked_as: LockMode) -> Error {
+    Error::KindMismatch { name: name.to_string(), used_as: lock_type(used_as), asked_as: lock_type(asked_as) }
 }
 
 /// Splits the records of one lock into holders and waiters, by their numbers.
@@ -161,9 +159,9 @@ mod tests {
     /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
     fn line(kinds: &str) -> Line {
         let kind = |c: char| match c {
-            'x' => Kind::Exclusive,
-            's' => Kind::Shared,
-            digit => Kind::Permit { of: digit.to_digit(10).unwrap() },
+            'x' => LockMode::Exclusive,
+            's' => LockMode::Shared,
+            digit => LockMode::Permit { of: digit.to_digit(10).unwrap() },
         };
         let place = |(i, c)| Place { id: format!("{i}"), number: i as i64, kind: kind(c) };
         Line::new(kinds.chars().enumerate().map(place).collect())

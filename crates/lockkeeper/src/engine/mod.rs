@@ -46,7 +46,7 @@ mod url;
 mod zookeeper;
 
 pub use self::url::{EngineUrl, redact};
-use crate::info::{Kind, LockInfo, Tag};
+use crate::info::{LockInfo, LockMode, Tag};
 use crate::lease::Lease;
 use crate::{Fence, LockName, Result};
 use std::pin::Pin;
@@ -80,7 +80,7 @@ pub struct Capabilities {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub name: LockName,
-    pub kind: Kind,
+    pub kind: LockMode,
     /// The requested time to live. Ignored by engines whose holds do not expire; see [`Acquired::ttl`].
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,

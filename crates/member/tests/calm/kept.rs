@@ -1,9 +1,8 @@
 //! Delegations: a client enters a lock again without messages.
 
 use crate::support::{Calm, mutex, shared};
-use lockkeeper_member::{
-    ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, Query, SessionId, Tag, ToMember, Wish,
-};
+use lockkeeper_member::{Config, Ended, Event, Fence, Query, SessionId, Tag, ToMember, Wish};
+use lockkeeper_session::{ClientSession, KEPT_NS, Progress};
 
 /// A client that requests delegations, and the number of messages that it has handled.
 struct Keeper {

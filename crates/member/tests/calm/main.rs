@@ -7,8 +7,8 @@ mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Claim, Config, Ended, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, Query,
-    Tag, ToMember, View, Wish, why,
+    Acquisition, Config, Ended, Event, LockMode, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    Query, Tag, ToMember, View, Wish, why,
 };
 use support::{Calm, MS, mutex, permit, shared};
 
@@ -106,7 +106,7 @@ fn one_member_can_hold_several_permits_and_shared_holds_overlap() {
         calm.acquire(0, a, number, &wish);
         assert_eq!(calm.ended(a, number), Some(Ended::Refused));
     }
-    calm.acquire(0, a, 17, &permit("p", Claim::MOST_PERMITS));
+    calm.acquire(0, a, 17, &permit("p", LockMode::MOST_PERMITS));
     assert_eq!(calm.granted(a, 17), Some(None), "permits have no fence");
 }
 
@@ -122,7 +122,7 @@ fn one_name_is_one_lock_in_all_modes() {
         for (member, session, wish) in [(0, a, first), (1, b, second), (2, c, second)] {
             calm.acquire(member, session, number, wish);
         }
-        let conflict = first.claim.conflicts(second.claim);
+        let conflict = first.mode.conflicts(second.mode);
         assert_eq!(calm.granted(b, number).is_none(), conflict, "{first:?}, {second:?}");
         calm.release(0, a, number);
         let (of_b, of_a) =

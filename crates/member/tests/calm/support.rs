@@ -2,8 +2,8 @@
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Claim, Config, Ended, Event, Fence, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
-    SessionId, Table, ToClient, ToMember, View, Wish,
+    Config, Ended, Event, Fence, LockMode, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    PortRequest, SessionId, Table, ToClient, ToMember, View, Wish,
 };
 use std::collections::VecDeque;
 
@@ -160,9 +160,9 @@ pub fn mutex(name: &str) -> Wish {
 }
 
 pub fn shared(name: &str) -> Wish {
-    Wish { claim: Claim::Shared, ..mutex(name) }
+    Wish { mode: LockMode::Shared, ..mutex(name) }
 }
 
 pub fn permit(name: &str, permits: u32) -> Wish {
-    Wish { claim: Claim::Permit(permits), ..mutex(name) }
+    Wish { mode: LockMode::Permit { of: permits }, ..mutex(name) }
 }

@@ -105,7 +105,7 @@ impl Daemons {
             return Ok(Daemons { addresses, token, in_order: true, keep: !options.keeps_nothing });
         }
         let host = if rest.is_empty() { "lockkeeper://127.0.0.1" } else { address };
-        let servers = Servers::parse(&host.into(), lockkeeper_wire::PORT)?;
+        let servers = Servers::parse(&host.into(), lockkeeper_session::protocol::PORT)?;
         if !servers.path.is_empty() {
             return Err(url
                 .bad("a path has no meaning after a host; a socket is lockkeeper:///run/lockkeeper/socket"));

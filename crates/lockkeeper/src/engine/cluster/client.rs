@@ -4,8 +4,8 @@
 use super::address::Daemons;
 use super::link::{Asked, Link, Next, Outcome, Wishing, reason};
 use super::stream::{Connected, NotConnected, Who, connect};
-use lockkeeper_member::{LinkEnd, SessionId};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Secret, Welcome};
+use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Refusal, Secret, Welcome};
+use lockkeeper_session::{LinkEnd, SessionId};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

@@ -3,7 +3,7 @@
 //! A lock that is requested once goes back to the daemon on release. A lock that is requested again shortly after its
 //! release is worth a delegation: then only one in `more` + 1 entries costs a message.
 
-use lockkeeper_member::{KEPT_NS, LockName};
+use lockkeeper_session::{KEPT_NS, LockName};
 use std::collections::BTreeMap;
 
 /// The number of further entries to request: the first time, and at most.

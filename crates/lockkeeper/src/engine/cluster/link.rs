@@ -7,11 +7,11 @@
 use super::clock::now_ns;
 use super::habits::Habits;
 use crate::lease::{self, Lease};
-use lockkeeper_member::{
+use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
+use lockkeeper_session::{
     ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, Progress, SessionId, ToClient,
     Wish,
 };
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -142,7 +142,7 @@ impl Link {
         let State { link, unsent, wishing, moving, .. } = state;
         let (session, before) = (link.session().id().number, unsent.len());
         for message in link.take_messages() {
-            lockkeeper_wire::encode(&ToDaemon::Say(session, message), unsent);
+            lockkeeper_session::protocol::encode(&ToDaemon::Say(session, message), unsent);
         }
         if link.ended().is_some() {
             moving.extend(std::mem::take(wishing).into_values());
@@ -226,7 +226,10 @@ impl Link {
         state.next_question += 1;
         let number = state.next_question;
         if state.welcome.is_some() {
-            lockkeeper_wire::encode(&ToDaemon::Ask(number, asked.ask.clone()), &mut state.unsent);
+            lockkeeper_session::protocol::encode(
+                &ToDaemon::Ask(number, asked.ask.clone()),
+                &mut state.unsent,
+            );
             self.wake.notify_one();
         }
         state.asked.insert(number, asked);
@@ -242,7 +245,10 @@ impl Link {
         state.unsent.clear();
         self.flush(state);
         for (number, asked) in &state.asked {
-            lockkeeper_wire::encode(&ToDaemon::Ask(*number, asked.ask.clone()), &mut state.unsent);
+            lockkeeper_session::protocol::encode(
+                &ToDaemon::Ask(*number, asked.ask.clone()),
+                &mut state.unsent,
+            );
         }
     }
 

@@ -23,11 +23,11 @@ use self::address::Daemons;
 use self::client::Client;
 use self::link::{Outcome, Place, Wishing};
 use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
-use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::info::{LockInfo, Participant, Tag, lock_type};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
-use lockkeeper_member::{Claim, Ended, Wish};
-use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
+use lockkeeper_session::protocol::{Answer, Ask, ClusterLine, Line, LockLine, Refusal};
+use lockkeeper_session::{Ended, Wish};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{oneshot, watch};
@@ -195,10 +195,10 @@ impl Engine for ClusterEngine {
                 Outcome::Ended(Ended::TimedOut | Ended::Busy) if patience == Patience::Try => Ok(None),
                 Outcome::Ended(how) => Err(refused(&name, how)),
                 Outcome::Refused(Refusal::Because(why)) => Err(unavailable(why)),
-                Outcome::Refused(Refusal::InUseAs(how)) => Err(Error::KindMismatch {
+                Outcome::Refused(Refusal::InUseAs(mode)) => Err(Error::KindMismatch {
                     name: name.as_str().into(),
-                    used_as: kind_of(how).lock_in_words(),
-                    asked_as: request.kind.lock_in_words(),
+                    used_as: lock_type(mode),
+                    asked_as: lock_type(request.kind),
                 }),
                 Outcome::Unreachable(reason) => Err(unavailable(reason)),
             }
@@ -261,13 +261,8 @@ fn refused(name: &LockName, how: Ended) -> Error {
 
 /// Converts the request to the protocol's type. The tag is sent as JSON, and shown with the lock.
 fn wish_of(request: &Request) -> Result<Wish> {
-    let lock = lockkeeper_member::LockName::new(request.name.as_str());
-    let claim = match request.kind {
-        Kind::Exclusive => Claim::Alone,
-        Kind::Shared => Claim::Shared,
-        Kind::Permit { of } => Claim::Permit(of),
-    };
-    let mut wish = Wish { claim, ..Wish::of(lock) };
+    let lock = lockkeeper_session::LockName::new(request.name.as_str());
+    let mut wish = Wish { mode: request.kind, ..Wish::of(lock) };
     wish.tag.owner.clone_from(&request.tag.holder);
     wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
     wish.tag.check().map_err(|why| {
@@ -283,16 +278,8 @@ fn info(line: LockLine) -> LockInfo {
     LockInfo { name: line.name, holders: all(line.holders), waiters: all(line.waiters) }
 }
 
-fn kind_of(how: How) -> Kind {
-    match how {
-        How::Exclusive => Kind::Exclusive,
-        How::Shared => Kind::Shared,
-        How::Permit(of) => Kind::Permit { of },
-    }
-}
-
 fn participant(line: Line) -> Participant {
-    let kind = kind_of(line.how);
+    let kind = line.mode;
     // Clients of other interfaces, such as HTTP, set any purpose: it need not be a tag.
     let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
         let mut metadata = BTreeMap::new();
@@ -362,20 +349,21 @@ impl Operator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockMode;
 
     #[test]
     fn a_participant_without_a_json_tag_is_shown_by_its_acquisition() {
         let line = Line {
             acquisition: "C1#1/1".into(),
             member: 1,
-            how: How::Permit(3),
+            mode: LockMode::Permit { of: 3 },
             owner: String::new(),
             purpose: "backup".into(),
             fence: None,
             since_ms: 5,
         };
         let seen = participant(line);
-        assert_eq!((seen.tag.holder.as_str(), seen.kind), ("C1#1/1", Kind::Permit { of: 3 }));
+        assert_eq!((seen.tag.holder.as_str(), seen.kind), ("C1#1/1", LockMode::Permit { of: 3 }));
         assert_eq!(seen.tag.metadata["purpose"], "backup");
     }
 }

@@ -5,7 +5,7 @@ use super::requests::{self, Read};
 use super::server::{PATIENCE, Server};
 use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
-use crate::info::{Kind, now_ms};
+use crate::info::{LockMode, now_ms};
 use crate::lease::{self, Lease, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use lockkeeper_etcd_api::etcdserverpb::TxnRequest;
@@ -31,7 +31,7 @@ struct Claim {
     server: Arc<Server>,
     keys: LockKeys,
     name: LockName,
-    kind: Kind,
+    kind: LockMode,
     own: String,
     lease_id: i64,
     /// The time to live, in whole seconds.
@@ -81,7 +81,7 @@ async fn look(server: &Server, keys: &LockKeys, patience: Duration) -> Result<Vi
     Ok(View { line: keys.line(&found.entries)?, revision: found.revision })
 }
 
-fn check_kind(line: &Line, name: &LockName, kind: Kind) -> Result<()> {
+fn check_kind(line: &Line, name: &LockName, kind: LockMode) -> Result<()> {
     match line.places().iter().find(|place| !place.kind.same_lock_as(kind)) {
         None => Ok(()),
         Some(other) => Err(kind_mismatch(name, other.kind, kind)),

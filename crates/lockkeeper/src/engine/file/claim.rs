@@ -4,6 +4,7 @@ use super::live;
 use super::queue::{Entry, Key, Queue};
 use super::store::{Edit, Store};
 use crate::engine::{BoxFuture, Hold, Patience, Request};
+use crate::info::lock_type;
 use crate::{Error, Result};
 use rustix::io::FdFlags;
 use std::os::fd::{AsFd, OwnedFd};
@@ -177,8 +178,8 @@ fn check_kind(edit: &Edit<'_>, queue: &mut Queue, request: &Request) -> Result<(
         if edit.alive(&queue.entries[i])? {
             return Err(Error::KindMismatch {
                 name: request.name.to_string(),
-                used_as: queue.entries[i].kind.lock_in_words(),
-                asked_as: request.kind.lock_in_words(),
+                used_as: lock_type(queue.entries[i].kind),
+                asked_as: lock_type(request.kind),
             });
         }
         queue.entries.remove(i);

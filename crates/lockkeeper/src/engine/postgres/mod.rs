@@ -37,7 +37,7 @@
 mod session;
 
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
-use crate::info::{Kind, LockInfo, Participant};
+use crate::info::{LockInfo, LockMode, Participant, lock_type};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use session::{Args, Session, unavailable};
@@ -256,9 +256,9 @@ impl Claim {
         let tag =
             serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))?;
         let (kind, permits) = match request.kind {
-            Kind::Exclusive => ("exclusive", 0),
-            Kind::Shared => ("shared", 0),
-            Kind::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
+            LockMode::Exclusive => ("exclusive", 0),
+            LockMode::Shared => ("shared", 0),
+            LockMode::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
         };
         let (ttl_ms, impatient) = (self.ttl.as_millis() as i64, patience == Patience::Try);
         let sql = "SELECT granted, used_as FROM lockkeeper.enter($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -281,13 +281,13 @@ impl Claim {
         let row = rows.first().ok_or_else(odd)?;
         if let Some(permits) = row.try_get::<_, Option<i32>>(1).map_err(|_| odd())? {
             let used_as = match u32::try_from(permits) {
-                Ok(of) if of > 0 => Kind::Permit { of },
-                _ => Kind::Exclusive,
+                Ok(of) if of > 0 => LockMode::Permit { of },
+                _ => LockMode::Exclusive,
             };
             return Err(Error::KindMismatch {
                 name: self.name.clone(),
-                used_as: used_as.lock_in_words(),
-                asked_as: request.kind.lock_in_words(),
+                used_as: lock_type(used_as),
+                asked_as: lock_type(request.kind),
             });
         }
         Ok(row.try_get::<_, Option<i64>>(0).map_err(|_| odd())?.map(|fence| fence as u64))
@@ -436,9 +436,9 @@ async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
 /// The lock's name, a participant, and whether it is a holder.
 fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)> {
     let kind = match row.try_get(1).ok()? {
-        "exclusive" => Kind::Exclusive,
-        "shared" => Kind::Shared,
-        _ => Kind::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
+        "exclusive" => LockMode::Exclusive,
+        "shared" => LockMode::Shared,
+        _ => LockMode::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
     };
     let tag = serde_json::from_str(row.try_get(3).ok()?).ok()?;
     let held = row.try_get::<_, Option<i64>>(4).ok()?;

@@ -2,7 +2,7 @@
 
 use super::listener::{Listener, Subscription};
 use crate::engine::EngineUrl;
-use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::info::{LockInfo, LockMode, Participant, Tag, lock_type};
 use crate::{Error, Fence, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
@@ -83,7 +83,13 @@ impl Server {
         self.call::<i64>(PATIENCE, &["first_end"]).await.map(drop)
     }
 
-    pub async fn acquire(&self, within: Duration, hold: &Hold<'_>, kind: Kind, tag: &str) -> Result<Answer> {
+    pub async fn acquire(
+        &self,
+        within: Duration,
+        hold: &Hold<'_>,
+        kind: LockMode,
+        tag: &str,
+    ) -> Result<Answer> {
         let (permits, ttl_ms) = (permits(kind).to_string(), hold.ttl.as_millis().to_string());
         let kind_text = kind_text(kind);
         let args = ["acquire", hold.name, &kind_text, &permits, hold.holder, &ttl_ms, tag];
@@ -94,8 +100,8 @@ impl Server {
             0 => Ok(Answer::Busy { look_again: Duration::from_millis(number()?) }),
             _ => Err(Error::KindMismatch {
                 name: hold.name.into(),
-                used_as: kind_of(&value).map_or(value, Kind::lock_in_words),
-                asked_as: kind.lock_in_words(),
+                used_as: kind_of(&value).map_or(value, lock_type),
+                asked_as: lock_type(kind),
             }),
         }
     }
@@ -297,30 +303,30 @@ struct Failure {
     error: Error,
 }
 
-fn permits(kind: Kind) -> u32 {
+fn permits(kind: LockMode) -> u32 {
     match kind {
-        Kind::Exclusive | Kind::Shared => 1,
-        Kind::Permit { of } => of,
+        LockMode::Exclusive | LockMode::Shared => 1,
+        LockMode::Permit { of } => of,
     }
 }
 
 /// The mode as the script stores it.
-fn kind_text(kind: Kind) -> String {
+fn kind_text(kind: LockMode) -> String {
     match kind {
-        Kind::Exclusive | Kind::Shared => "exclusive".into(),
-        Kind::Permit { of } => format!("permits {of}"),
+        LockMode::Exclusive | LockMode::Shared => "exclusive".into(),
+        LockMode::Permit { of } => format!("permits {of}"),
     }
 }
 
-fn kind_of(text: &str) -> Option<Kind> {
+fn kind_of(text: &str) -> Option<LockMode> {
     match text.strip_prefix("permits ") {
-        Some(of) => Some(Kind::Permit { of: of.parse().ok()? }),
-        None => (text == "exclusive").then_some(Kind::Exclusive),
+        Some(of) => Some(LockMode::Permit { of: of.parse().ok()? }),
+        None => (text == "exclusive").then_some(LockMode::Exclusive),
     }
 }
 
 /// Parses "FENCE SINCE TAG".
-fn participant(kind: Kind, about: &str) -> Option<Participant> {
+fn participant(kind: LockMode, about: &str) -> Option<Participant> {
     let mut parts = about.splitn(3, ' ');
     let fence: u64 = parts.next()?.parse().ok()?;
     let since_ms = parts.next()?.parse().ok()?;

@@ -4,7 +4,7 @@ use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_
 use super::nodes::{self, LockNode};
 use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
-use crate::info::{Kind, now_ms};
+use crate::info::{LockMode, now_ms};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Claim {
     session: Arc<Session>,
     lock: LockNode,
     name: LockName,
-    kind: Kind,
+    kind: LockMode,
     /// The name of our node without its number. No other acquisition has it.
     prefix: String,
     /// The full name of our node, once it is known.
@@ -85,7 +85,7 @@ impl Claim {
     }
 
     /// The type of the lock, and its queue.
-    async fn see(&self) -> Result<(Kind, Line)> {
+    async fn see(&self) -> Result<(LockMode, Line)> {
         let path = self.lock.path();
         let ask = || {
             let (data, children) = (self.client().get_data(path), self.client().list_children(path));

@@ -17,15 +17,15 @@
 //!
 //! # Sessions over connections
 //! One connection carries all locks of a client. Grants are pushed. Every message of a session
-//! ([`lockkeeper_member::ToMember`]) names the session and the acquisition, and is idempotent: after a lost reply, the
-//! client repeats the message. Client and member keep the session by the rules of [`lockkeeper_member`], which the lab
-//! model-checks; the connection only transports their messages.
+//! ([`ToMember`](crate::ToMember)) names the session and the acquisition, and is idempotent: after a lost reply, the
+//! client repeats the message. Client and member keep the session by the rules of [`ClientSession`](crate::ClientSession), which the lab
+//! simulates; the connection only transports their messages.
 
 mod frames;
-mod words;
+mod messages;
 
 pub use frames::{Frames, Malformed, encode};
-pub use words::*;
+pub use messages::*;
 
 /// The first four bytes of each side.
 pub const MAGIC: [u8; 4] = *b"LOCK";

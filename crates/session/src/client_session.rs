@@ -1,6 +1,6 @@
 //! The client's half of a session: its lease, its acquisitions and its delegations.
 
-use crate::kept::Kept;
+use crate::delegation::Kept;
 use crate::{Birth, Ended, Fence, Flaw, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub enum Progress {
     Over(Ended),
 }
 
-/// A client's session at the client: a pure state machine, the counterpart of [`Member`](crate::Member). Its driver
+/// A client's session at the client: a pure state machine, the counterpart of a member. Its driver
 /// sends the messages that it returns, and may send all of them again at any time.
 #[derive(Clone, Debug)]
 pub struct ClientSession {

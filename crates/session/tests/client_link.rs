@@ -1,6 +1,6 @@
 //! When a client repeats its messages, gives up a daemon and connects to another one.
 
-use lockkeeper_member::{
+use lockkeeper_session::{
     Birth, ClientLink, ClientSettings, Connection, Ended, LinkEnd, LockName, Progress, SessionId, ToClient,
     ToMember, Wish,
 };

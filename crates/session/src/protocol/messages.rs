@@ -1,8 +1,10 @@
 //! The messages between client and daemon: the values in the frames.
 
-use lockkeeper_member::{Claim, ToClient, ToMember};
+use crate::{LockMode, ToClient, ToMember};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::string::String;
+use std::vec::Vec;
 
 /// The secret of a client: 128 random bits, the same over all its connections to all daemons. A session accepts only
 /// messages of a connection with this secret and with a token of the same name as the token that opened it.
@@ -135,7 +137,7 @@ pub enum FromDaemon {
 pub enum Refusal {
     /// The name is in use in another mode. A name is either a mutex (exclusive and shared) or a semaphore with one
     /// number of permits.
-    InUseAs(How),
+    InUseAs(LockMode),
     /// The request is not permitted, or it exceeds a limit.
     Because(String),
 }
@@ -177,38 +179,6 @@ pub struct LockLine {
     pub waiters: Vec<Line>,
 }
 
-/// The mode of a hold or of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum How {
-    /// Excludes all other holders.
-    Exclusive,
-    /// Shared with other shared holders.
-    Shared,
-    /// One permit of a semaphore with this many permits.
-    Permit(u32),
-}
-
-impl How {
-    /// Whether requests in both modes can be for the same lock. A name cannot be both a mutex and a semaphore.
-    pub fn goes_with(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Permit(one), Self::Permit(other)) => one == other,
-            (Self::Permit(_), _) | (_, Self::Permit(_)) => false,
-            _ => true,
-        }
-    }
-}
-
-impl From<Claim> for How {
-    fn from(claim: Claim) -> Self {
-        match claim {
-            Claim::Alone => Self::Exclusive,
-            Claim::Shared => Self::Shared,
-            Claim::Permit(permits) => Self::Permit(permits),
-        }
-    }
-}
-
 /// A holder or a waiter of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
@@ -217,7 +187,7 @@ pub struct Line {
     /// The member that serves the client.
     pub member: u32,
     /// The mode.
-    pub how: How,
+    pub mode: LockMode,
     /// The name that the client gives itself.
     pub owner: String,
     /// The purpose that the client states.
@@ -271,13 +241,14 @@ pub struct MemberLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
 
     #[test]
     fn hello_has_this_form_and_hides_its_secrets() {
         let secret = Secret::new([7; 16]);
         let hello = Hello { secret, token: Some(String::from("lk_x")), for_locks: true };
         let mut bytes = Vec::new();
-        crate::encode(&hello, &mut bytes);
+        crate::protocol::encode(&hello, &mut bytes);
         let golden = [&[0, 0, 0, 23][..], &[7; 16], &[1, 4], b"lk_x", &[1]].concat();
         assert_eq!(bytes, golden);
         assert_eq!(format!("{hello:?}"), "Hello { secret: Secret(…), token: Some(\"…\"), for_locks: true }");

@@ -33,7 +33,7 @@ impl Kept {
 
     /// Whether the delegation serves a request. Its timeout does not matter, because the request does not wait.
     pub fn is_for(&self, wish: &Wish) -> bool {
-        let same = self.wish.lock == wish.lock && self.wish.claim == wish.claim;
+        let same = self.wish.lock == wish.lock && self.wish.mode == wish.mode;
         same && wish.longest_hold_ns.is_none() && !wish.reentrant
     }
 

@@ -2,6 +2,8 @@
 
 use bytes::{Buf, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
+use std::string::{String, ToString};
+use std::vec::Vec;
 
 /// Memory reserved ahead for a frame that has not arrived completely, in bytes. A length field costs the sender
 /// nothing, so it must not make the receiver allocate the whole frame.
