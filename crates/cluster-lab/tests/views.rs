@@ -3,14 +3,14 @@
 
 use lockkeeper_cluster_lab::Promise::{self, Exclusion, Fences, Lease, LeasesOver, OneStart, Service, Wedge};
 use lockkeeper_cluster_lab::views::{Bounds, check, gallery};
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 
 /// The bug switch, the violated property, and the length of the shortest run.
 const PINNED: &[(&str, Promise, usize)] = &[
     ("no-wait", LeasesOver, 6),
     ("proposer-waits", LeasesOver, 7),
     ("waits-for-known-holders-only", LeasesOver, 6),
-    ("no-wedge", Wedge, 6),
+    ("no-freeze", Wedge, 6),
     ("answers-old-epochs", Wedge, 10),
     ("grants-without-lease", Lease, 7),
     ("higher-epochs-dropped", Service, 10),
@@ -30,8 +30,8 @@ fn every_disabled_guard_is_caught() {
     let found: Vec<(&str, Promise, usize)> = gallery::all()
         .iter()
         .map(|exhibit| {
-            let flaw = Some(exhibit.flaw().expect("a flaw of that name"));
-            let answer = check(exhibit.algorithm, exhibit.bounds, flaw, |_| true).unwrap();
+            let bug = Some(exhibit.bug().expect("a bug of that name"));
+            let answer = check(exhibit.algorithm, exhibit.bounds, bug, |_| true).unwrap();
             let wrong = answer.wrong.unwrap_or_else(|| panic!("{} escaped", exhibit.name));
             (exhibit.name, wrong.promise, wrong.run.len())
         })
@@ -67,12 +67,13 @@ fn the_unchanged_member_passes_the_same_systems() {
 fn shared_and_exclusive_holds_exclude_each_other() {
     let bounds = Bounds { crashes: 1, wishes: 2, readers: 0b011, service: true, ..Bounds::default() };
     assert!(holds("naimi-trehel", bounds) > 10_000);
-    for (flaw, promises) in
-        [(Flaw::IdleInstanceDropped, [Fences, Exclusion]), (Flaw::ReportChanges, [Service, Service])]
-    {
-        let wrong = check("naimi-trehel", bounds, Some(flaw), |_| true).unwrap().wrong;
-        let wrong = wrong.unwrap_or_else(|| panic!("{flaw:?} escaped"));
-        assert!(promises.contains(&wrong.promise), "{flaw:?}: {wrong:#?}");
+    for (bug, promises) in [
+        (BugSwitch::IdleInstanceDropped, [Fences, Exclusion]),
+        (BugSwitch::ReportChanges, [Service, Service]),
+    ] {
+        let wrong = check("naimi-trehel", bounds, Some(bug), |_| true).unwrap().wrong;
+        let wrong = wrong.unwrap_or_else(|| panic!("{bug:?} escaped"));
+        assert!(promises.contains(&wrong.promise), "{bug:?}: {wrong:#?}");
     }
 }
 

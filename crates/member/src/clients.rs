@@ -5,12 +5,13 @@ use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
 use crate::{
-    Acquisition, Birth, Ended, Fence, Flaw, LockMode, LockName, Out, SessionId, Tag, ToClient, ToMember, Wish,
+    Acquisition, Birth, BugSwitch, Bugs, Ended, Fence, LockMode, LockName, Out, SessionId, Tag, ToClient,
+    ToMember, Wish,
 };
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Handles a message of a client.
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
         // Resident clients send no keep-alives: a connecting client has used the number of a resident one.
@@ -273,7 +274,7 @@ impl<P: MutualExclusion> Member<P> {
             self.due.remove(&(at, Due::Revoked(acquisition)));
         }
         // While frozen, the report lists the hold, and the next view starts from the report.
-        if hold.acquisition.is_none() && (running || self.config.has(Flaw::ReportChanges)) {
+        if hold.acquisition.is_none() && (running || self.config.has(BugSwitch::ReportChanges)) {
             active.holds.remove(place);
             self.held -= 1;
         }
@@ -349,7 +350,7 @@ impl<P: MutualExclusion> Member<P> {
     /// keep-alive lists the hold as revoked until the client releases it.
     pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
-        let at_once = self.config.has(Flaw::RevokedAtOnce);
+        let at_once = self.config.has(BugSwitch::RevokedAtOnce);
         let Some(session) = self.sessions.get(&acquisition.session) else { return };
         let until = if at_once { now } else { self.promised_until_ns(session).max(now) };
         let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
@@ -389,7 +390,7 @@ impl<P: MutualExclusion> Member<P> {
             return self.end_session(now, id, out);
         }
         let next = session.promised_until_ns.max(session.heard_ns + self.config.session_ns());
-        let next = if self.config.has(Flaw::SilentClientForgotten) {
+        let next = if self.config.has(BugSwitch::SilentClientForgotten) {
             now + self.config.session_ns() / 4
         } else {
             next

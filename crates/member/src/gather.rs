@@ -2,7 +2,7 @@
 //! all missing members have expired.
 
 use crate::parts::{Arriving, Cutter, Items, Part};
-use crate::{Config, Flaw, Held, Holding, Node, View};
+use crate::{BugSwitch, Bugs, Config, Held, Holding, Node, View};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -108,20 +108,20 @@ impl Gather {
     pub fn begin_start(
         &mut self,
         now: u64,
-        config: &Config,
+        config: &Config<impl Bugs>,
         founded_ns: u64,
         over: impl Fn(Node) -> u64,
         known: impl Fn(Node) -> bool,
     ) {
         let members = self.view.members.len();
-        let enough = if config.has(Flaw::StartsWithoutEveryReport) { members / 2 + 1 } else { members };
+        let enough = if config.has(BugSwitch::StartsWithoutEveryReport) { members / 2 + 1 } else { members };
         if !self.is_gathering() || self.complete().count() < enough {
             return;
         }
-        let no_wait = config.has(Flaw::NoWait) || config.has(Flaw::ProposerWaits);
+        let no_wait = config.has(BugSwitch::NoWait) || config.has(BugSwitch::ProposerWaits);
         let mut awaited = self.missing().into_iter();
         let waits = |node: Node| {
-            !no_wait && now < over(node) && (!config.has(Flaw::WaitsForKnownHoldersOnly) || known(node))
+            !no_wait && now < over(node) && (!config.has(BugSwitch::WaitsForKnownHoldersOnly) || known(node))
         };
         if awaited.any(waits) {
             return;

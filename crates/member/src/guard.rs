@@ -5,7 +5,7 @@
 //! member passes.
 
 use crate::member::{Member, Message};
-use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, View, Words};
+use crate::{Body, Bugs, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, View, Words};
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::{LockMode, MutualExclusion};
@@ -36,7 +36,7 @@ impl View {
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Whether a correct member can have sent this frame.
     pub(crate) fn check(&self, frame: &Frame<Message<P>>) -> Verdict {
         if frame.to != self.me.id {

@@ -6,7 +6,7 @@ use crate::member::{Member, Message, Standing};
 use crate::parts::{Arriving, Cutter, Items};
 use crate::slices::Trash;
 use crate::table::LockId;
-use crate::{Body, Flaw, Held, Holding, Node, Note, Out};
+use crate::{Body, BugSwitch, Bugs, Held, Holding, Node, Note, Out};
 use alloc::collections::BTreeSet;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
@@ -56,7 +56,7 @@ impl Frozen {
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Begins to install a view whose start has arrived completely. The view starts from the reports; then the
     /// releases that arrived while frozen are applied; then local waiters request their locks, the oldest first.
     pub(crate) fn install(&mut self, holds: Items<Held>, out: &mut Out<Message<P>>) {
@@ -179,7 +179,7 @@ impl<P: MutualExclusion> Member<P> {
             for frame in frames {
                 match &frame.body {
                     Body::Link { epoch: of, packet } if *of == epoch => {
-                        if self.config.has(Flaw::HigherEpochsDropped) {
+                        if self.config.has(BugSwitch::HigherEpochsDropped) {
                             let link = self.links.entry(frame.from).or_insert_with(|| Link::new(now));
                             link.pretend(packet);
                         } else {

@@ -13,7 +13,7 @@
 
 use crate::gather::Gather;
 use crate::view::Proposal;
-use crate::{ClusterSettings, Config, Flaw, Inherited, MemberId, Node, Renewal, View};
+use crate::{BugSwitch, Bugs, ClusterSettings, Config, Inherited, MemberId, Node, Renewal, View};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -102,7 +102,7 @@ impl Leader {
         node: Node,
         renewal: Renewal,
         question: u64,
-        config: &Config,
+        config: &Config<impl Bugs>,
     ) -> Option<u64> {
         if !renewal.farewell {
             self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
@@ -134,7 +134,13 @@ impl Leader {
 
     /// Handles the confirmation of the leadership by a majority: each member that asked, and knows the newest view,
     /// gets the rest of L since R.
-    pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
+    pub fn confirmed(
+        &mut self,
+        now: u64,
+        question: u64,
+        view: &View,
+        config: &Config<impl Bugs>,
+    ) -> Vec<Lease> {
         let Some(place) = self.confirming.iter().position(|&(asked, _)| asked == question) else {
             return Vec::new();
         };
@@ -146,7 +152,7 @@ impl Leader {
         let duration_ns = (read + config.cluster.lease_ns).saturating_sub(now).min(config.cluster.lease_ns);
         let mut leases = Vec::new();
         for Asked { node, sent_ns, epoch } in self.asked.drain(..) {
-            let newest = epoch == view.epoch && view.has(node) || config.has(Flaw::AnswersOldEpochs);
+            let newest = epoch == view.epoch && view.has(node) || config.has(BugSwitch::AnswersOldEpochs);
             if newest && duration_ns > 0 {
                 self.answered.insert(node, read);
                 leases.push(Lease { node, sent_ns, duration_ns });
@@ -156,7 +162,7 @@ impl Leader {
     }
 
     /// Drops confirmation requests that are older than a lease. The members that wait for them renew again.
-    pub fn forget_old_question(&mut self, now: u64, config: &Config) {
+    pub fn forget_old_question(&mut self, now: u64, config: &Config<impl Bugs>) {
         while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.cluster.lease_ns) {
             self.confirming.pop_front();
         }
@@ -168,31 +174,32 @@ impl Leader {
     /// When the last lease of a node that `view` excludes has certainly expired, on this clock. Leases of an earlier
     /// leader were granted before this term, and may be longer than the view's own: the view has inherited their
     /// length.
-    pub fn lease_over_ns(&self, node: Node, view: &View, config: &Config) -> u64 {
+    pub fn lease_over_ns(&self, node: Node, view: &View, config: &Config<impl Bugs>) -> u64 {
         let last = self.answered.get(&node).copied().unwrap_or(self.since_ns).max(self.since_ns);
-        let inherited =
-            if config.has(Flaw::OwnLeaseWaitedFor) { Inherited::of(&config.cluster) } else { view.inherited };
-        last.saturating_add(inherited.lease_wait_ns(config.margin_ns, config.flaw))
+        let inherited = if config.has(BugSwitch::OwnLeaseWaitedFor) {
+            Inherited::of(&config.cluster)
+        } else {
+            view.inherited
+        };
+        last.saturating_add(inherited.lease_wait_ns(config.margin_ns, config.bugs))
     }
 
     /// When every lease of a cluster that lost all its disks has certainly expired, on this clock.
-    pub fn founded_ns(&self, config: &Config) -> u64 {
-        if config.has(Flaw::FounderDoesNotWait) {
+    pub fn founded_ns(&self, config: &Config<impl Bugs>) -> u64 {
+        if config.has(BugSwitch::FounderDoesNotWait) {
             return 0;
         }
-        let longest = match config.flaw {
-            Some(Flaw::FounderWaitsForOwnLease) => config.cluster.lease_ns,
-            _ => config.cluster.longest_lease_ns,
-        };
+        let own_only = config.has(BugSwitch::FounderWaitsForOwnLease);
+        let longest = if own_only { config.cluster.lease_ns } else { config.cluster.longest_lease_ns };
         self.since_ns.saturating_add(config.outwait(longest))
     }
 
     /// The lease lengths that the next view inherits: only those of the present settings, once every lease from
     /// before the present view has expired.
-    fn inherited(&self, now: u64, applied: &View, config: &Config) -> Inherited {
+    fn inherited(&self, now: u64, applied: &View, config: &Config<impl Bugs>) -> Inherited {
         let present = Inherited::of(&applied.settings);
         let over =
-            self.applied_ns.saturating_add(applied.inherited.lease_wait_ns(config.margin_ns, config.flaw));
+            self.applied_ns.saturating_add(applied.inherited.lease_wait_ns(config.margin_ns, config.bugs));
         if now >= over { present } else { present.max(applied.inherited) }
     }
 
@@ -203,7 +210,7 @@ impl Leader {
         me: Node,
         applied: &View,
         joiners: &BTreeMap<Node, u64>,
-        config: &Config,
+        config: &Config<impl Bugs>,
     ) -> Option<View> {
         // Wait for the decision about the last proposal before the next one.
         let patience = 4 * config.round_trip_ns;
@@ -234,7 +241,7 @@ impl Leader {
         if !needed {
             return None;
         }
-        if config.has(Flaw::ProposerWaits)
+        if config.has(BugSwitch::ProposerWaits)
             && gone.iter().any(|&node| now < self.lease_over_ns(node, applied, config))
         {
             return None;
@@ -267,7 +274,7 @@ impl Leader {
 
     /// The members to exclude: those that have been silent for too long, and one end of each link that carries
     /// nothing.
-    fn gone(&self, now: u64, me: Node, applied: &View, config: &Config) -> BTreeSet<Node> {
+    fn gone(&self, now: u64, me: Node, applied: &View, config: &Config<impl Bugs>) -> BTreeSet<Node> {
         let silent_for = |node: Node| {
             let admitted = self.admitted.get(&node).map_or(self.since_ns, |&at| at);
             now.saturating_sub(self.heard.get(&node).map_or(admitted, |&(at, _)| at))
@@ -276,7 +283,8 @@ impl Leader {
         // A member that does not know the present view yet renews at the interval of an earlier one.
         let knows = |node: Node| {
             let heard = self.heard.get(&node).map(|(_, renewal)| renewal);
-            heard.is_some_and(|renewal| renewal.epoch == applied.epoch) || config.has(Flaw::OwnLeaseWaitedFor)
+            heard.is_some_and(|renewal| renewal.epoch == applied.epoch)
+                || config.has(BugSwitch::OwnLeaseWaitedFor)
         };
         let allowed = |node: Node| {
             if knows(node) {
@@ -318,20 +326,20 @@ impl Leader {
 
     /// Whether the view must be followed by another one with the same members: it was not started, or a fence clock
     /// is exhausted.
-    fn needs_new_epoch(&self, applied: &View, me: Node, config: &Config) -> bool {
+    fn needs_new_epoch(&self, applied: &View, me: Node, config: &Config<impl Bugs>) -> bool {
         let own = applied.coordinator == me && applied.term == self.term;
         let told = |node: &Node| self.heard.get(node).map(|(_, renewal)| renewal);
         let mut heard = applied.members.iter().filter_map(told);
         heard.any(|renewal| {
             let unstarted = !own && renewal.installed < applied.epoch;
-            let left = config.has(Flaw::UnstartedViewLeft) || config.has(Flaw::TwoCoordinators);
+            let left = config.has(BugSwitch::UnstartedViewLeft) || config.has(BugSwitch::TwoCoordinators);
             unstarted && !left || renewal.clock_full && renewal.installed == applied.epoch
         })
     }
 
     /// Whether a member's table is full of idle locks, and a view that drops them would start at once: every member
     /// is reachable and runs in the present view.
-    fn has_full_table(&self, now: u64, applied: &View, config: &Config) -> bool {
+    fn has_full_table(&self, now: u64, applied: &View, config: &Config<impl Bugs>) -> bool {
         let present = |node: &Node| {
             let lately = |&&(at, ref renewal): &&(u64, Renewal)| {
                 now <= at + 2 * config.cluster.renewal_ns && renewal.installed == applied.epoch
@@ -349,7 +357,7 @@ impl Leader {
         applied: &View,
         members: &[Node],
         joiners: &BTreeMap<Node, u64>,
-        config: &Config,
+        config: &Config<impl Bugs>,
     ) -> Vec<Node> {
         let heard_here = |at: u64| now <= at + 2 * config.cluster.renewal_ns;
         let known = |node: &Node| config.peers.contains(&node.id);

@@ -7,7 +7,7 @@
 //! every lock again.
 
 use crate::member::{Member, Message, Standing};
-use crate::{Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
+use crate::{BugSwitch, Bugs, Ended, Node, Note, Out, PortRequest, SessionId};
 use core::ops::Bound;
 use lockkeeper_core::MutualExclusion;
 
@@ -33,7 +33,7 @@ impl Leave {
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Begins a planned leave. The member grants nothing any more, and its waiters are cancelled so that they request
     /// elsewhere.
     pub(crate) fn leave(&mut self, now: u64, patience_ns: u64, out: &mut Out<Message<P>>) {
@@ -132,7 +132,7 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let used = !self.sessions.is_empty() || self.held > 0;
-        if used && !self.config.has(Flaw::LeavesInUse) {
+        if used && !self.config.has(BugSwitch::LeavesInUse) {
             return;
         }
         self.lease_until_ns = 0;

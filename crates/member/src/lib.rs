@@ -5,6 +5,9 @@
 //! their clients, and start the algorithms again with these holders inside. A member grants a lock only while its
 //! lease runs, and every hold carries a fence, except for one of several permits.
 //!
+//! Simulations create members with bug switches, `Member<P, Option<BugSwitch>>`. The member of a daemon, `Member<P>`,
+//! has none: see [`lockkeeper_session::bug_switches`].
+//!
 //! The other half of a session, at the client, and the messages between both are in `lockkeeper-session`.
 //!
 //! | module | content |
@@ -65,8 +68,8 @@ pub use guard::MOST_MEMBERS;
 pub use ids::{MemberId, Node};
 pub use link::Packet;
 pub use lockkeeper_session::{
-    Acquisition, BadText, Birth, Ended, Fence, Flaw, LONGEST_NAME, LONGEST_TAG, LockMode, LockName,
-    SessionId, Tag, ToClient, ToMember, Wish, check_name, check_tag,
+    Acquisition, BadText, Birth, BugSwitch, Bugs, Ended, Fence, LONGEST_NAME, LONGEST_TAG, LockMode,
+    LockName, NoBugs, SessionId, Tag, ToClient, ToMember, Wish, check_name, check_tag,
 };
 pub use member::Member;
 pub use messages::*;

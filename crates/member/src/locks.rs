@@ -6,11 +6,11 @@ use crate::lock::Rules;
 use crate::member::{Due, Member, Message};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Body, Flaw, LockMessage, LockMode, Node, Note, Out, ToClient, Words};
+use crate::{Body, BugSwitch, Bugs, LockMessage, LockMode, Node, Note, Out, ToClient, Words};
 use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Creates the lock's instance of this view, if there is none yet. `own` is set if a client of this member uses
     /// the lock. The actions of the start are left for [`Self::do_wants`].
     pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
@@ -25,7 +25,7 @@ impl<P: MutualExclusion> Member<P> {
         let Some(play) = &mut self.play else { return };
         let active = &self.locks.get(id).active;
         let held = active.as_ref().is_some_and(|active| !active.holds.is_empty());
-        if self.config.has(Flaw::ReportChanges) && !held {
+        if self.config.has(BugSwitch::ReportChanges) && !held {
             holders.retain(|&(site, ..)| site != play.me());
         }
         let own_hold = holders.iter().find(|&&(site, ..)| site == play.me());
@@ -65,13 +65,13 @@ impl<P: MutualExclusion> Member<P> {
         let rules = Rules {
             now,
             epoch,
-            lease_runs: now < self.lease_until_ns || self.config.has(Flaw::GrantsWithoutLease),
+            lease_runs: now < self.lease_until_ns || self.config.has(BugSwitch::GrantsWithoutLease),
             rounds: self.config.rounds,
             largest_clock: self.config.largest_clock,
             most_more: self.config.most_more,
             // A single member has no handoffs to save, so it serves its clients strictly in order.
             most_brief: if members > 1 { self.config.most_brief } else { 0 },
-            sets_nothing_aside: self.config.has(Flaw::NothingSetAside),
+            sets_nothing_aside: self.config.has(BugSwitch::NothingSetAside),
         };
         let Some(play) = &mut self.play else { return };
         let fresh = self.locks.is_fresh(id);
@@ -82,7 +82,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         lock.look_after(rules, play, &mut self.wants);
         self.locks.rest(id);
-        if self.config.has(Flaw::IdleInstanceDropped) && self.locks.get(id).active.is_none() {
+        if self.config.has(BugSwitch::IdleInstanceDropped) && self.locks.get(id).active.is_none() {
             self.locks.get_mut(id).instance = None;
         }
         self.do_wants(now, id, out);

@@ -12,8 +12,8 @@ use crate::slices::{Listed, Sending, Trash};
 use crate::survey::{Asking, Reply};
 use crate::table::{LockId, Locks};
 use crate::{
-    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, LockMessage, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Renewal, SessionId, View,
+    Acquisition, Body, BugSwitch, Bugs, ClusterSettings, Config, Event, Frame, LockMessage, MemberId, NoBugs,
+    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,7 +47,8 @@ pub(crate) enum Due {
 
 pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 
-/// One incarnation of a member of a lock cluster, as a pure state machine. `P` is the algorithm of its mutexes.
+/// One incarnation of a member of a lock cluster, as a pure state machine. `P` is the algorithm of its mutexes, `B` is
+/// [`NoBugs`] except in simulations.
 ///
 /// # Duties of the driver
 /// 1. Give each incarnation of a member a number that is never reused.
@@ -67,8 +68,8 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 /// 8. Answer [`PortRequest::Confirm`] only if a majority replied AFTER the request that it knows of no later term.
 /// 9. On [`PortRequest::StepDown`], transfer the leadership to another voter if possible. Only latency depends on it.
 #[derive(Clone, Debug)]
-pub struct Member<P: MutualExclusion> {
-    pub(crate) config: Config,
+pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
+    pub(crate) config: Config<B>,
     pub(crate) me: Node,
     /// The state with regard to views.
     pub(crate) standing: Standing,
@@ -150,10 +151,10 @@ pub struct Member<P: MutualExclusion> {
     next_renewal_ns: u64,
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Creates an incarnation that is in no view. Fails with an error message for the operator if the settings cannot
     /// work.
-    pub fn new(me: Node, config: Config, now: u64) -> Result<Self, String> {
+    pub fn new(me: Node, config: Config<B>, now: u64) -> Result<Self, String> {
         config.check()?;
         let options = crate::instance::options::<P>(&config.cluster.algorithm, config.peers.len().max(1), 0)?;
         let about = P::about(&options);
@@ -328,10 +329,10 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Adopts the settings of this view, unless it has those of a newer one.
     pub(crate) fn adopt_settings(&mut self, view: &View) {
-        if view.epoch > self.settings_epoch && !self.config.has(Flaw::OwnLeaseWaitedFor) {
+        if view.epoch > self.settings_epoch && !self.config.has(BugSwitch::OwnLeaseWaitedFor) {
             self.settings_epoch = view.epoch;
             let own = core::mem::replace(&mut self.config.cluster, view.settings.clone());
-            if self.config.has(Flaw::OwnAlgorithm) {
+            if self.config.has(BugSwitch::OwnAlgorithm) {
                 self.config.cluster.algorithm = own.algorithm;
             }
         }
@@ -415,7 +416,7 @@ impl<P: MutualExclusion> Member<P> {
                 // Its own lease came from the previous leader, which does not renew it any more.
                 self.next_renewal_ns = now;
                 self.next_beat_ns = now;
-                if self.config.has(Flaw::TwoCoordinators) && self.applied.epoch > 0 {
+                if self.config.has(BugSwitch::TwoCoordinators) && self.applied.epoch > 0 {
                     self.begin_gather(self.applied.clone(), self.applied.clone(), out);
                 }
             }
@@ -495,7 +496,7 @@ impl<P: MutualExclusion> Member<P> {
                 return;
             }
             Standing::Excluded => return,
-            Standing::Wedged(..) if self.config.has(Flaw::WedgeStopsRenewals) => return,
+            Standing::Wedged(..) if self.config.has(BugSwitch::FreezeStopsRenewals) => return,
             Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
         };
         let Some(leader) = self.leader_hint else { return };
@@ -530,7 +531,7 @@ impl<P: MutualExclusion> Member<P> {
     fn renew(&mut self, now: u64, from: Node, renewal: Renewal, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         let (view, epoch) = (&self.applied, renewal.epoch);
-        if !view.has(from) && epoch <= view.epoch && !self.config.has(Flaw::AnswersOldEpochs) {
+        if !view.has(from) && epoch <= view.epoch && !self.config.has(BugSwitch::AnswersOldEpochs) {
             let epoch = view.epoch;
             return self.send(from, Body::Excluded { epoch }, out);
         }
@@ -547,7 +548,7 @@ impl<P: MutualExclusion> Member<P> {
         self.questions += 1;
         let (question, term) = (self.questions, leader.term);
         if leader.renewal(now, from, renewal, question, &self.config).is_some() {
-            if self.config.has(Flaw::MinorityGrants) {
+            if self.config.has(BugSwitch::MinorityGrants) {
                 return self.confirmed(now, question, out);
             }
             out.port.push(PortRequest::Confirm { question, term });
@@ -571,7 +572,7 @@ impl<P: MutualExclusion> Member<P> {
         if self.said_farewell() {
             return;
         }
-        let from = if self.config.has(Flaw::LeaseFromArrival) { now } else { sent_ns.min(now) };
+        let from = if self.config.has(BugSwitch::LeaseFromArrival) { now } else { sent_ns.min(now) };
         self.lease_until_ns = self.lease_until_ns.max(from + duration_ns);
         if self.lease_until_ns > now {
             self.unparks = !self.parked.is_empty();

@@ -7,7 +7,7 @@
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Birth, Fence, LockMode, SessionId};
+use crate::{Acquisition, Birth, Bugs, Fence, LockMode, SessionId};
 use lockkeeper_core::MutualExclusion;
 
 /// The reason why no further fence can be drawn for a hold.
@@ -31,7 +31,7 @@ pub enum NotOpened {
     NotResident,
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Opens the session of a resident client.
     pub fn open_resident(&mut self, now: u64, id: SessionId) -> Result<(), NotOpened> {
         if !id.is_resident() {

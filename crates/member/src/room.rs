@@ -9,10 +9,10 @@
 //! names are refused until some locks are released.
 
 use crate::member::Member;
-use crate::{Ended, Flaw, LockName};
+use crate::{BugSwitch, Bugs, Ended, LockName};
 use lockkeeper_core::MutualExclusion;
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Number of different locks that the clients of this member may use at a time.
     pub(crate) fn most_own_locks(&self) -> usize {
         let members =
@@ -36,7 +36,7 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Whether a view change with the same members is worth its cost, because it drops many idle locks.
     pub(crate) fn table_is_full(&self, now: u64) -> bool {
-        if self.config.has(Flaw::TableNeverReclaimed) || self.running().is_none() {
+        if self.config.has(BugSwitch::TableNeverReclaimed) || self.running().is_none() {
             return false;
         }
         let (most, own) = (self.most_own_locks(), self.locks.own_count());

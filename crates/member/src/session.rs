@@ -1,7 +1,7 @@
 //! A client's session, as its member stores it.
 
 use crate::table::LockId;
-use crate::{Birth, Config, Ended, Flaw};
+use crate::{Birth, BugSwitch, Bugs, Config, Ended};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -36,8 +36,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Grants the session a lease, limited by the rest of the member's own lease. `None` if that has expired.
-    pub fn promise(&mut self, now: u64, lease_left_ns: u64, config: &Config) -> Option<u64> {
-        let bound = if config.has(Flaw::ClientOutlivesMember) { u64::MAX } else { lease_left_ns };
+    pub fn promise(&mut self, now: u64, lease_left_ns: u64, config: &Config<impl Bugs>) -> Option<u64> {
+        let bound = if config.has(BugSwitch::ClientOutlivesMember) { u64::MAX } else { lease_left_ns };
         let duration = config.session_ns().min(bound);
         if duration == 0 || lease_left_ns == 0 {
             return None;
@@ -47,11 +47,11 @@ impl Session {
     }
 
     /// Whether the client is silent and its lease has expired.
-    pub fn is_over(&self, now: u64, config: &Config) -> bool {
+    pub fn is_over(&self, now: u64, config: &Config<impl Bugs>) -> bool {
         if self.resident {
             return false;
         }
-        if config.has(Flaw::SilentClientForgotten) {
+        if config.has(BugSwitch::SilentClientForgotten) {
             return now >= self.heard_ns.saturating_add(config.session_ns() / 2);
         }
         now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns())

@@ -7,7 +7,7 @@
 use crate::member::{Member, Message, Standing};
 use crate::parts::Items;
 use crate::table::LockId;
-use crate::{Body, Held, Holding, LockMessage, Node, Out};
+use crate::{Body, Bugs, Held, Holding, LockMessage, Node, Out};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -79,7 +79,7 @@ impl<M> Trash<M> {
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Adds to the number of items that this step has touched.
     pub(crate) fn spend(&mut self, items: usize) {
         self.work = self.work.saturating_add(items);

@@ -2,7 +2,7 @@
 
 use crate::lock::Active;
 use crate::member::{Due, Member, Message};
-use crate::{Acquisition, Body, Fence, LockName, Node, Note, Out, SessionId, Tag};
+use crate::{Acquisition, Body, Bugs, Fence, LockName, Node, Note, Out, SessionId, Tag};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use lockkeeper_core::{LockMode, MutualExclusion};
@@ -75,7 +75,7 @@ pub struct Who {
     pub since_ms: u64,
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// The locks that clients of this member hold or wait for, in the order of their names.
     pub fn table(&self, now: u64) -> Table {
         let mut scan = TableScan::new(Query::ALL, usize::MAX);

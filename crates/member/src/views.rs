@@ -12,7 +12,9 @@ use crate::link::{Answer, Link};
 use crate::member::{Due, Member, Message, Standing};
 use crate::parts::{Cutter, Items};
 use crate::slices::Listed;
-use crate::{Body, Flaw, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View};
+use crate::{
+    Body, BugSwitch, Bugs, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View,
+};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,7 +23,7 @@ use lockkeeper_core::MutualExclusion;
 /// Most frames of future views that are stored. Frames beyond that are not acknowledged, so they are sent again.
 const MOST_EARLY: usize = 4096;
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Handles a decided view, from consensus or from the view's coordinator. From here on, the member grants and
     /// forwards nothing of an older view.
     pub(crate) fn learn(&mut self, view: View, out: &mut Out<Message<P>>) {
@@ -43,7 +45,7 @@ impl<P: MutualExclusion> Member<P> {
             return self.exclude(out);
         }
         self.adopt_settings(&view);
-        if self.config.has(Flaw::NoWedge) && matches!(self.standing, Standing::Running(_)) {
+        if self.config.has(BugSwitch::NoFreeze) && matches!(self.standing, Standing::Running(_)) {
             return;
         }
         self.wedge(view, out);
@@ -132,7 +134,7 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Handles a freeze: freezes for the view, and reports once the report is complete.
     pub(crate) fn freeze(&mut self, from: Node, view: View, part: u32, out: &mut Out<Message<P>>) {
-        let two = self.config.has(Flaw::TwoCoordinators);
+        let two = self.config.has(BugSwitch::TwoCoordinators);
         if from != view.coordinator && !two {
             return;
         }
@@ -151,7 +153,7 @@ impl<P: MutualExclusion> Member<P> {
                     self.send_report(from, epoch, part, out);
                 }
             }
-            Standing::Running(running) if self.config.has(Flaw::NoWedge) && running.epoch < epoch => {
+            Standing::Running(running) if self.config.has(BugSwitch::NoFreeze) && running.epoch < epoch => {
                 let holds = self.report();
                 for part in (0..holds.count()).filter_map(|number| holds.part(number)) {
                     self.send(from, Body::Report { epoch, installed, part }, out);
@@ -257,8 +259,8 @@ impl<P: MutualExclusion> Member<P> {
 
     /// As a frozen member: handles a chunk of the start, and installs the view once all chunks have arrived.
     pub(crate) fn start(&mut self, from: Node, epoch: u64, part: Part<Held>, out: &mut Out<Message<P>>) {
-        let unwedged = self.config.has(Flaw::NoWedge) && self.applied.epoch == epoch;
-        let two = self.config.has(Flaw::TwoCoordinators);
+        let unwedged = self.config.has(BugSwitch::NoFreeze) && self.applied.epoch == epoch;
+        let two = self.config.has(BugSwitch::TwoCoordinators);
         match &mut self.standing {
             Standing::Wedged(view, frozen) if view.epoch == epoch && (from == view.coordinator || two) => {
                 if frozen.installing.is_some() {
@@ -299,7 +301,7 @@ impl<P: MutualExclusion> Member<P> {
         if present != Some(epoch) {
             let known = present.unwrap_or(self.installed);
             if epoch > known && self.early.len() < MOST_EARLY {
-                if self.config.has(Flaw::HigherEpochsDropped) {
+                if self.config.has(BugSwitch::HigherEpochsDropped) {
                     let acknowledged = packet.payload.as_ref().map_or(0, |(number, _)| number + 1);
                     self.send(
                         from,
@@ -308,7 +310,7 @@ impl<P: MutualExclusion> Member<P> {
                     );
                 }
                 self.early.push(Frame { body: Body::Link { epoch, packet }, ..frame });
-            } else if self.config.has(Flaw::LowerEpochsAccepted)
+            } else if self.config.has(BugSwitch::LowerEpochsAccepted)
                 && present.is_some()
                 && let Some((_, message)) = packet.payload
             {
@@ -321,7 +323,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         // A payload whose lock does not fit into the table is not acknowledged; the acknowledgement in the packet
         // counts.
-        let never = self.config.has(Flaw::TableNeverReclaimed);
+        let never = self.config.has(BugSwitch::TableNeverReclaimed);
         let Packet { acknowledged, payload } = packet;
         let (payload, refused) = match payload {
             Some((_, message)) if !self.has_room_for(&message.lock) && !never => (None, true),
@@ -358,7 +360,7 @@ impl<P: MutualExclusion> Member<P> {
         out: &mut Out<Message<P>>,
     ) {
         for message in messages {
-            if self.config.has(Flaw::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
+            if self.config.has(BugSwitch::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
                 continue;
             }
             self.deliver(now, from, message, out);

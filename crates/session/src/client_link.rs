@@ -26,13 +26,13 @@
 //! 5. Once [`ended`](ClientLink::ended) returns a reason, send the last messages and drop the link. Every hold is
 //!    lost.
 
-use crate::{ClientSession, Ended, Flaw, Progress, SessionId, ToClient, ToMember, Wish};
+use crate::{BugSwitch, Bugs, ClientSession, Ended, NoBugs, Progress, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Settings of a client. Times are in nanoseconds of the client's own clock.
 #[derive(Clone, Debug)]
-pub struct ClientSettings {
+pub struct ClientSettings<B: Bugs = NoBugs> {
     /// Number of daemons that the client can try.
     pub daemons: usize,
     /// The pause after each daemon was tried once without success.
@@ -44,8 +44,8 @@ pub struct ClientSettings {
     pub patience_leases: u64,
     /// The longest time for which a delegation is kept.
     pub kept_ns: u64,
-    /// Bug switch, for the simulator.
-    pub flaw: Option<Flaw>,
+    /// Bug switches, for the simulator.
+    pub bugs: B,
 }
 
 impl ClientSettings {
@@ -58,8 +58,14 @@ impl ClientSettings {
             patience_ns: 6_000 * MS,
             patience_leases: 5,
             kept_ns: crate::KEPT_NS,
-            flaw: None,
+            bugs: NoBugs,
         }
+    }
+
+    /// The same settings with bug switches, for the simulator.
+    pub fn with_bugs<B: Bugs>(self, bugs: B) -> ClientSettings<B> {
+        let Self { daemons, pause_ns, patience_ns, patience_leases, kept_ns, bugs: NoBugs } = self;
+        ClientSettings { daemons, pause_ns, patience_ns, patience_leases, kept_ns, bugs }
     }
 }
 
@@ -106,9 +112,9 @@ pub enum LinkEnd {
 
 /// One session with one member. See the [module](self).
 #[derive(Clone, Debug)]
-pub struct ClientLink {
-    session: ClientSession,
-    settings: ClientSettings,
+pub struct ClientLink<B: Bugs = NoBugs> {
+    session: ClientSession<B>,
+    settings: ClientSettings<B>,
     connection: Connection,
     /// Whether a connection was ever open. From then on the session belongs to that daemon.
     bound: bool,
@@ -139,13 +145,12 @@ const SHORTEST_INTERVAL_NS: u64 = 5_000_000;
 /// turns.
 const MOST_REPEATED: usize = 256;
 
-impl ClientLink {
+impl<B: Bugs> ClientLink<B> {
     /// Creates a link with a new session, which connects to the daemon `first`. `lease_ns` is the length of a lease
     /// that a daemon announced to an earlier link; 0 if there was none.
-    pub fn new(id: SessionId, settings: ClientSettings, first: usize, lease_ns: u64, now: u64) -> Self {
-        let mut session = ClientSession::new(id);
+    pub fn new(id: SessionId, settings: ClientSettings<B>, first: usize, lease_ns: u64, now: u64) -> Self {
+        let mut session = ClientSession::with_bugs(id, settings.bugs);
         session.kept_ns = settings.kept_ns;
-        session.flaw = settings.flaw;
         let first = first % settings.daemons;
         Self {
             session,
@@ -168,7 +173,7 @@ impl ClientLink {
     }
 
     /// The session.
-    pub fn session(&self) -> &ClientSession {
+    pub fn session(&self) -> &ClientSession<B> {
         &self.session
     }
 
@@ -216,8 +221,8 @@ impl ClientLink {
         core::mem::take(&mut self.moved)
     }
 
-    fn has(&self, flaw: Flaw) -> bool {
-        self.settings.flaw == Some(flaw)
+    fn has(&self, bug: BugSwitch) -> bool {
+        self.settings.bugs.has(bug)
     }
 
     fn is_open(&self) -> bool {
@@ -461,7 +466,7 @@ impl ClientLink {
                 _ => None,
             };
             self.unanswered.pop_front();
-            if let Some(message) = message.filter(|_| !self.has(Flaw::RequestsSaidOnce)) {
+            if let Some(message) = message.filter(|_| !self.has(BugSwitch::RequestsSentOnce)) {
                 self.send_until_answered(now, number, message);
                 repeated += 1;
             }
@@ -493,7 +498,7 @@ impl ClientLink {
 
     /// When the link gives up the daemon if it stays silent. A session with a lease ends with that lease instead.
     fn silent_from_ns(&self) -> Option<u64> {
-        if !self.bound || self.session.is_alive() || self.has(Flaw::SilentLinkKept) {
+        if !self.bound || self.session.is_alive() || self.has(BugSwitch::SilentLinkKept) {
             return None;
         }
         // Without a lease nothing is usable, so a caller waits for every acquisition that has not ended.

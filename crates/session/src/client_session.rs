@@ -1,7 +1,7 @@
 //! The client's half of a session: its lease, its acquisitions and its delegations.
 
 use crate::delegation::Kept;
-use crate::{Birth, Ended, Fence, Flaw, SessionId, ToClient, ToMember, Wish};
+use crate::{Birth, BugSwitch, Bugs, Ended, Fence, NoBugs, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ pub enum Progress {
 /// A client's session at the client: a pure state machine, the counterpart of a member. Its driver
 /// sends the messages that it returns, and may send all of them again at any time.
 #[derive(Clone, Debug)]
-pub struct ClientSession {
+pub struct ClientSession<B: Bugs = NoBugs> {
     id: SessionId,
     /// The generation of the session, once the member has sent it.
     birth: Option<Birth>,
@@ -44,13 +44,20 @@ pub struct ClientSession {
     kept: BTreeMap<u64, Kept>,
     /// Longest duration of a delegation: [`KEPT_NS`], except in simulations with another time scale.
     pub kept_ns: u64,
-    /// Bug switch, for simulations.
-    pub flaw: Option<Flaw>,
+    /// Bug switches, for simulations.
+    bugs: B,
 }
 
 impl ClientSession {
     /// Creates a session. The id is never reused.
     pub fn new(id: SessionId) -> Self {
+        Self::with_bugs(id, NoBugs)
+    }
+}
+
+impl<B: Bugs> ClientSession<B> {
+    /// Creates a session with bug switches, for simulations.
+    pub fn with_bugs(id: SessionId, bugs: B) -> Self {
         Self {
             id,
             birth: None,
@@ -62,7 +69,7 @@ impl ClientSession {
             next: 0,
             kept: BTreeMap::new(),
             kept_ns: KEPT_NS,
-            flaw: None,
+            bugs,
         }
     }
 
@@ -72,7 +79,7 @@ impl ClientSession {
         let waiting =
             self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
         let acquisitions = waiting.map(|(&number, progress)| (number, progress.clone())).collect();
-        Self { acquisitions, next: self.next, kept_ns: self.kept_ns, flaw: self.flaw, ..Self::new(id) }
+        Self { acquisitions, next: self.next, kept_ns: self.kept_ns, ..Self::with_bugs(id, self.bugs) }
     }
 
     /// The requests that wait, in the order in which they were made.
@@ -278,7 +285,7 @@ impl ClientSession {
                 for number in revoked {
                     self.release(number);
                 }
-                let from_arrival = self.flaw == Some(Flaw::ClientLeaseFromArrival);
+                let from_arrival = self.bugs.has(BugSwitch::ClientLeaseFromArrival);
                 let from = if from_arrival { now } else { sent_ns.min(now) };
                 self.lease_until_ns = self.lease_until_ns.max(from.saturating_add(duration_ns));
             }
@@ -287,7 +294,7 @@ impl ClientSession {
                     let granted = core::mem::replace(progress, Progress::Held(fence));
                     // `more` > 0: the grant comes with a delegation.
                     if let (Progress::Waiting(wish), 1..) = (granted, more) {
-                        let for_ever = self.flaw == Some(Flaw::KeptForEver);
+                        let for_ever = self.bugs.has(BugSwitch::DelegationsNeverEnd);
                         let kept_ns = if for_ever { u64::MAX } else { self.kept_ns };
                         self.kept.insert(number, Kept::new(wish, more, brief, now.saturating_add(kept_ns)));
                     }
@@ -317,7 +324,7 @@ impl ClientSession {
 
     /// Handles a recall.
     fn is_wanted(&mut self, number: u64) -> Option<ToMember> {
-        let keeps = self.flaw == Some(Flaw::KeptForEver) || !self.kept.contains_key(&number);
+        let keeps = self.bugs.has(BugSwitch::DelegationsNeverEnd) || !self.kept.contains_key(&number);
         if keeps { None } else { self.keep_no_more(number) }
     }
 }

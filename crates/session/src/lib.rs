@@ -13,7 +13,7 @@
 //! | [`messages`] | messages between a client and its member |
 //! | `ids` | [`SessionId`], [`Acquisition`], [`LockName`] |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
-//! | [`bug_switches`] | [`Flaw`]: bug switches for tests |
+//! | [`bug_switches`] | [`BugSwitch`]: safeguards that simulations leave out; daemons and clients contain none (feature `bug-switches`) |
 //! | `protocol` | the native protocol: frames, messages and versions between clients and daemons (feature `protocol`) |
 #![no_std]
 
@@ -31,7 +31,7 @@ pub mod messages;
 #[cfg(feature = "protocol")]
 pub mod protocol;
 
-pub use bug_switches::Flaw;
+pub use bug_switches::{BugSwitch, Bugs, NoBugs};
 pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
 pub use client_session::{ClientSession, KEPT_NS, Progress};
 pub use fence::Fence;

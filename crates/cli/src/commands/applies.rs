@@ -89,7 +89,7 @@ pub const CHECK: &[Row] = &[
     ("late-leases", &[Cluster]),
     ("drift", &[Cluster]),
     ("service", &[Cluster]),
-    ("flaw", &[Cluster]),
+    ("bug", &[Cluster]),
 ];
 
 /// The flags of `sim`.
@@ -123,7 +123,7 @@ pub const SIM: &[Row] = &[
     ("cluster", &[Cluster]),
     ("members", &[Cluster]),
     ("faults", &[Cluster]),
-    ("flaw", &[Cluster]),
+    ("bug", &[Cluster]),
     ("json", &[Algorithm, Election, Scenario, Cluster]),
     ("trace", &[Algorithm, Election, Scenario, Cluster]),
 ];

@@ -42,7 +42,7 @@ Examples:
   lockkeeper check --mutants
   lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
-  lockkeeper check --cluster --sleeps 1 --flaw no-wait
+  lockkeeper check --cluster --sleeps 1 --bug no-wait
 
 A flag that does not apply to the kind of check is an error: bakery has no messages to lose, and --cluster no --sites.
 

@@ -3,8 +3,8 @@
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
 use crate::{exit, say};
 use clap::Args;
+use lockkeeper_cluster_lab::BugSwitch;
 use lockkeeper_cluster_lab::views::{self, Answer, Bounds};
-use lockkeeper_member::Flaw;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -45,21 +45,21 @@ pub struct ClusterFlags {
     /// Check that every waiter at the end is served once no more faults occur.
     #[arg(long, requires = "cluster", help_heading = "Clusters")]
     service: bool,
-    /// Switch one guard of the protocol off, such as no-wait, to show that the check finds the bug; a wrong name
-    /// lists them.
-    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
-    flaw: Option<String>,
+    /// Disable one guard of the protocol, such as no-wait, to show that the check finds the bug; a wrong name lists
+    /// the bug switches.
+    #[arg(long, alias = "flaw", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    bug: Option<String>,
 }
 
 impl ClusterFlags {
     pub fn check(&self, algorithm: &str, faults: (u8, u8), budget: &Budget, as_json: bool) -> ExitCode {
         let watch = Stopwatch::start();
-        let flaw = match self.flaw.as_deref().map(flaw_of).transpose() {
-            Ok(flaw) => flaw,
+        let bug = match self.bug.as_deref().map(BugSwitch::parse).transpose() {
+            Ok(bug) => bug,
             Err(what) => return exit::complain(exit::USAGE, &what),
         };
         let bounds = self.bounds(faults);
-        let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, flaw, go_on));
+        let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, bug, go_on));
         let answer = match found {
             Ok(answer) => answer,
             Err(what) => return exit::complain(exit::USAGE, &what),
@@ -93,14 +93,6 @@ impl ClusterFlags {
             service: self.service,
         }
     }
-}
-
-fn flaw_of(name: &str) -> Result<Flaw, String> {
-    let found = Flaw::ALL.iter().find(|(known, _)| *known == name).map(|(_, flaw)| *flaw);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Flaw::ALL.iter().map(|(known, _)| *known).collect();
-        format!("there is no flaw '{name}': there is {}", names.join(", "))
-    })
 }
 
 fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {

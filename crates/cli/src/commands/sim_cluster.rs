@@ -3,9 +3,9 @@
 use super::sim::known;
 use crate::{exit, progress, say};
 use clap::Args;
+use lockkeeper_cluster_lab::BugSwitch;
 use lockkeeper_cluster_lab::{self as cluster, ClusterReport, ClusterSpec, Fault};
 use lockkeeper_lab::Error;
-use lockkeeper_member::Flaw;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -30,10 +30,10 @@ pub struct Flags {
         help_heading = "Clusters"
     )]
     faults: String,
-    /// Switch one guard of the protocol off, such as no-wedge, to show that the simulation finds the bug; a wrong
-    /// name lists them.
-    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
-    flaw: Option<String>,
+    /// Disable one guard of the protocol, such as no-freeze, to show that the simulation finds the bug; a wrong name
+    /// lists the bug switches.
+    #[arg(long, alias = "flaw", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    bug: Option<String>,
 }
 
 /// The flags that a run of a cluster shares with other runs.
@@ -69,12 +69,7 @@ impl Flags {
         known(algorithm)?;
         let mut spec = ClusterSpec::new(algorithm, self.members);
         spec.faults = Fault::parse(&self.faults)?.into_iter().collect();
-        if let Some(name) = &self.flaw {
-            let found = Flaw::ALL.iter().find(|(known, _)| known == name);
-            let names = || Flaw::ALL.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-            spec.flaw =
-                Some(found.ok_or_else(|| format!("there is no flaw '{name}': there is {}", names()))?.1);
-        }
+        spec.bug = self.bug.as_deref().map(BugSwitch::parse).transpose()?;
         Ok(spec)
     }
 }

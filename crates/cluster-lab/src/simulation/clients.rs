@@ -5,7 +5,7 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{Ended, Fence, Flaw, LockMode, LockName, SessionId, ToMember, Wish};
+use lockkeeper_member::{BugSwitch, Ended, Fence, LockMode, LockName, SessionId, ToMember, Wish};
 use lockkeeper_session::{ClientLink, ClientSettings, LinkEnd, Progress};
 
 /// A request of a client, from the moment it is made until the lock is released.
@@ -46,7 +46,7 @@ pub enum Nested {
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The state machine.
-    pub link: ClientLink,
+    pub link: ClientLink<Option<BugSwitch>>,
     /// Whether a connection attempt is in progress.
     pub dialing: bool,
     /// The number of the start of the daemon's machine to which the connection was opened.
@@ -86,7 +86,7 @@ pub struct Client {
     pub wake_ns: u64,
     number: u64,
     sessions: u64,
-    settings: ClientSettings,
+    settings: ClientSettings<Option<BugSwitch>>,
     /// The last request. Clients often repeat it.
     last: Option<Wish>,
     rng: Rng,
@@ -126,10 +126,11 @@ pub enum Step {
 
 impl Client {
     /// Creates a client that connects to a random member.
-    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, flaw: Option<Flaw>) -> Self {
+    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, bug: Option<BugSwitch>) -> Self {
         let member = rng.below(spec.members);
         let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
-        let settings = ClientSettings { kept_ns: KEPT_NS, flaw, ..ClientSettings::new(spec.members) };
+        let settings =
+            ClientSettings { kept_ns: KEPT_NS, ..ClientSettings::new(spec.members).with_bugs(bug) };
         let mut client = Self {
             wires: Vec::new(),
             errand: None,

@@ -10,7 +10,7 @@ use super::spec::{ClusterSpec, MS};
 use super::tenants::{Doing, Lease, Life, Renew, Turn};
 use super::watch::Inside;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Ended, Flaw, LockMode, SessionId, ToClient, ToMember, certainly_left};
+use lockkeeper_member::{BugSwitch, Ended, LockMode, SessionId, ToClient, ToMember, certainly_left};
 
 /// The lowest client number of the daemons' local sessions.
 pub(super) const LOCAL: u64 = 1 << 32;
@@ -117,8 +117,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
         let Some(lease) = self.leases.get_mut(&(daemon, tenant)) else { return };
         lease.renew(clock, TTL_NS, &renew);
-        let allows = |left| match self.spec.flaw {
-            Some(Flaw::LeaseWithoutDrift) => left,
+        let allows = |left| match self.spec.bug {
+            Some(BugSwitch::LeaseWithoutDrift) => left,
             _ => certainly_left(left, ClusterSpec::DRIFT_PPM, 0),
         };
         let life = lease.life(clock, &renew, allows);

@@ -5,7 +5,6 @@ use super::spec::ClusterSpec;
 use super::watch::{Outcome, Promise};
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_lab::{Error, Progress};
-use lockkeeper_member::Flaw;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -134,10 +133,9 @@ fn reproduce(spec: &ClusterSpec, seed: u64) -> String {
         all if all == super::Fault::ALL.len() => "all".into(),
         _ => faults.join(","),
     };
-    let name = |flaw| Flaw::ALL.iter().find(|(_, known)| *known == flaw).map_or("", |(name, _)| name);
-    let flaw = spec.flaw.map(|flaw| format!(" --flaw {}", name(flaw))).unwrap_or_default();
+    let bug = spec.bug.map(|bug| format!(" --bug {}", bug.name())).unwrap_or_default();
     format!(
-        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults}{flaw} --seed {seed}",
+        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults}{bug} --seed {seed}",
         spec.members, spec.algorithm
     )
 }

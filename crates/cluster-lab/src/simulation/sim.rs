@@ -16,7 +16,8 @@ use lockkeeper_lab::queue::Queue;
 use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_lab::time::Time;
 use lockkeeper_member::{
-    Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember, View,
+    BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember,
+    View,
 };
 use std::collections::BTreeMap;
 
@@ -84,7 +85,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) now: u64,
     queue: Queue<What<Message<P>>>,
     pub(super) machines: Vec<Machine>,
-    pub(super) members: Vec<Option<Member<P>>>,
+    pub(super) members: Vec<Option<Member<P, Option<BugSwitch>>>>,
     lives: u64,
     /// When each member's next tick is scheduled.
     tick_ns: Vec<u64>,
@@ -136,7 +137,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let mut workload = Rng::new(seed, Purpose::Workload);
         let client = |number: usize| {
             let rng = Rng::new(workload.below(usize::MAX) as u64, Purpose::Workload);
-            Client::new(number as u64, spec, rng, spec.flaw)
+            Client::new(number as u64, spec, rng, spec.bug)
         };
         let mut lodging = Rng::new(seed ^ 0x7e4a, Purpose::Workload);
         let tenant =

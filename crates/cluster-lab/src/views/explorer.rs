@@ -10,7 +10,7 @@ use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::check::intern::Interner;
 use lockkeeper_lab::check::search::{Ended, Model, Next, Search, Sofar, Worker};
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 use std::sync::Mutex;
 
 /// The number of time units within which all waiters must be served once faults have ended.
@@ -45,11 +45,11 @@ pub struct Wrong {
 /// Searches all states that a cluster can reach within these bounds.
 pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
-    flaw: Option<Flaw>,
+    bug: Option<BugSwitch>,
     go_on: impl FnMut(Sofar) -> bool,
 ) -> Result<Answer, String> {
     bounds.check()?;
-    let mut tables = Tables::<P>::new(bounds.config(flaw), bounds.readers);
+    let mut tables = Tables::<P>::new(bounds.config(bug), bounds.readers);
     let starts: Result<Vec<World>, String> =
         bounds.mixtures().into_iter().map(|bounds| World::warm_up(bounds, &mut tables)).collect();
     let explorer = Explorer::new(tables, starts?, bounds.service);

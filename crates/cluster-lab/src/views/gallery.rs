@@ -1,7 +1,7 @@
 //! Members with one guard disabled by a bug switch, each with a small system in which the search finds a violation.
 
 use super::bounds::Bounds;
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 
 /// A bug switch, and a system in which the search finds its violation.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,8 @@ pub struct Exhibit {
 
 impl Exhibit {
     /// The bug switch, found by its name.
-    pub fn flaw(&self) -> Option<Flaw> {
-        Flaw::ALL.iter().find(|(name, _)| *name == self.name).map(|(_, flaw)| *flaw)
+    pub fn bug(&self) -> Option<BugSwitch> {
+        BugSwitch::parse(self.name).ok()
     }
 }
 
@@ -25,7 +25,7 @@ const NAIMI_TREHEL: &str = "naimi-trehel";
 const RICART_AGRAWALA: &str = "ricart-agrawala";
 
 /// All bug switches that this search finds. The simulator finds the others: they concern clients whose leases
-/// differ from those of their members, or leases that are lost without need (`wedge-stops-renewals`).
+/// differ from those of their members, or leases that are lost without need (`freeze-stops-renewals`).
 pub fn all() -> Vec<Exhibit> {
     let none = Bounds { crashes: 0, ..Bounds::default() };
     let sleep = Bounds { sleeps: 1, ..none };
@@ -41,7 +41,7 @@ pub fn all() -> Vec<Exhibit> {
         find("no-wait", NAIMI_TREHEL, sleep),
         find("proposer-waits", NAIMI_TREHEL, sleep),
         find("waits-for-known-holders-only", NAIMI_TREHEL, sleep),
-        find("no-wedge", NAIMI_TREHEL, sleep),
+        find("no-freeze", NAIMI_TREHEL, sleep),
         find("answers-old-epochs", NAIMI_TREHEL, sleep),
         find("grants-without-lease", NAIMI_TREHEL, sleep),
         find("higher-epochs-dropped", RICART_AGRAWALA, crash),
@@ -61,7 +61,7 @@ pub fn all() -> Vec<Exhibit> {
 pub fn search(name: &str) -> Result<String, String> {
     let exhibit = all().into_iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.ok_or_else(|| format!("there is no exhibit '{name}'"))?;
-    let answer = super::check(exhibit.algorithm, exhibit.bounds, exhibit.flaw(), |_| true)?;
+    let answer = super::check(exhibit.algorithm, exhibit.bounds, exhibit.bug(), |_| true)?;
     let wrong = answer.wrong.ok_or_else(|| format!("the search does not find '{name}'"))?;
     Ok(lockkeeper_lab::famous::story(&wrong.run, &wrong.what))
 }

@@ -30,7 +30,7 @@ pub use explorer::{Answer, Wrong};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
 use lockkeeper_lab::check::Sofar;
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 
 /// Searches all states that a cluster can reach within these bounds. `go_on` receives the progress and may end the
 /// search.
@@ -40,12 +40,12 @@ use lockkeeper_member::Flaw;
 pub fn check(
     algorithm: &str,
     bounds: Bounds,
-    flaw: Option<Flaw>,
+    bug: Option<BugSwitch>,
     go_on: impl FnMut(Sofar) -> bool,
 ) -> Result<Answer, String> {
     match algorithm {
-        "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, flaw, go_on),
-        "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, flaw, go_on),
+        "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, bug, go_on),
+        "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, bug, go_on),
         other => Err(format!(
             "whole clusters are checked with naimi-trehel or ricart-agrawala, not with '{other}'"
         )),

@@ -376,7 +376,7 @@ fn a_leaving_leader_steps_down_and_the_last_member_leaves_by_itself() {
     assert_eq!(calm.left, [0, 1]);
     // The next incarnation knows that all members left as planned, so it waits for no lease, which would take 1200
     // ms.
-    let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]));
+    let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]).with_bugs(None));
     calm.members[1] = Member::new(me, config, calm.now).expect("good settings");
     let last = calm.decided.clone().expect("views were decided");
     assert_eq!((last.members.len(), last.missing.len()), (0, 0));

@@ -1,12 +1,12 @@
 //! A small table of locks: idle locks make room for new names, and locks in use do not.
 
 use crate::support::{Calm, mutex};
-use lockkeeper_member::{Config, Ended, Flaw, SessionId};
+use lockkeeper_member::{BugSwitch, Config, Ended, SessionId};
 
 const MEMBERS: u32 = 3;
 
 /// Each member serves eight locks at a time.
-fn small(config: &mut Config) {
+fn small(config: &mut Config<Option<BugSwitch>>) {
     config.most_locks = 2 * 8 * MEMBERS as usize;
 }
 
@@ -20,10 +20,10 @@ fn use_once(calm: &mut Calm, member: usize, session: SessionId, number: u64, nam
     calm.views - views
 }
 
-fn names_served(flaw: Option<Flaw>) -> (usize, u64) {
+fn names_served(bug: Option<BugSwitch>) -> (usize, u64) {
     let mut calm = Calm::new(MEMBERS, |config| {
         small(config);
-        config.flaw = flaw;
+        config.bugs = bug;
     });
     let sessions = [calm.session(0, 1), calm.session(1, 2), calm.session(2, 3)];
     let before = calm.views;
@@ -42,7 +42,7 @@ fn idle_locks_make_room_for_new_names() {
     assert_eq!(served, 1_500);
     // Six of eight names are new in each view.
     assert!((50..=260).contains(&views), "{views} view changes for 1,500 names");
-    let (served, views) = names_served(Some(Flaw::TableNeverReclaimed));
+    let (served, views) = names_served(Some(BugSwitch::TableNeverReclaimed));
     assert!(served < 100 && views == 0, "{served} served, {views} view changes");
 }
 

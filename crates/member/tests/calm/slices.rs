@@ -1,14 +1,14 @@
 //! Work on many locks is divided into slices: no step touches more than a constant number of items.
 
 use crate::support::{Calm, MS, mutex};
-use lockkeeper_member::{Config, Event, Flaw, LockName, Query, SessionId, ToMember};
+use lockkeeper_member::{BugSwitch, Config, Event, LockName, Query, SessionId, ToMember};
 
 const SLICE: usize = 32;
 /// A slice, and the cost of one item beyond it: a message to each member, or a chunk of a list.
 const MOST_WORK: usize = SLICE + 16;
 const HOLDS: u64 = 500;
 
-fn sliced(config: &mut Config) {
+fn sliced(config: &mut Config<Option<BugSwitch>>) {
     config.slice = SLICE;
     config.part_bytes = 1_000;
 }
@@ -27,7 +27,7 @@ fn longest(calm: &mut Calm) -> usize {
 }
 
 /// A view change with many holds at two members: the third one leaves.
-fn view_change(change: impl Fn(&mut Config)) -> (Calm, usize) {
+fn view_change(change: impl Fn(&mut Config<Option<BugSwitch>>)) -> (Calm, usize) {
     let mut calm = Calm::new(3, change);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
@@ -56,7 +56,7 @@ fn a_view_change_touches_a_bounded_number_of_holds_in_each_step() {
     assert!((0..HOLDS).all(|number| calm.granted(b, HOLDS + number) > calm.granted(a, number)));
     let (_, work) = view_change(|config| {
         sliced(config);
-        config.flaw = Some(Flaw::OneBigStep);
+        config.bugs = Some(BugSwitch::OneBigStep);
     });
     assert!(work > HOLDS as usize, "the bug switch makes one step of {work} items");
 }

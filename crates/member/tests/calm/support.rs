@@ -2,7 +2,7 @@
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Config, Ended, Event, Fence, LockMode, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    BugSwitch, Config, Ended, Event, Fence, LockMode, LockName, Member, MemberId, Node, Note, Out, PortEvent,
     PortRequest, SessionId, Table, ToClient, ToMember, View, Wish,
 };
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ pub const MS: u64 = 1_000_000;
 
 pub struct Calm {
     pub now: u64,
-    pub members: Vec<Member<NaimiTrehel>>,
+    pub members: Vec<Member<NaimiTrehel, Option<BugSwitch>>>,
     pub said: Vec<(SessionId, ToClient)>,
     pub surveys: Vec<Vec<(Node, Table)>>,
     pub views: u64,
@@ -30,8 +30,8 @@ pub struct Calm {
 }
 
 impl Calm {
-    pub fn new(members: u32, change: impl Fn(&mut Config)) -> Self {
-        let mut config = Config::new((1..=members).map(MemberId));
+    pub fn new(members: u32, change: impl Fn(&mut Config<Option<BugSwitch>>)) -> Self {
+        let mut config = Config::new((1..=members).map(MemberId)).with_bugs(None);
         change(&mut config);
         let member = |id| {
             Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
