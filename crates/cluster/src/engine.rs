@@ -7,8 +7,8 @@ use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_member::{
-    Acquisition, ClusterSettings, Ended, Fence, LockMode, LockName, LockStatus, MemberId, NoFence, Node,
-    PortEvent, Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
+    Acquisition, ClusterSettings, Ended, Fence, LockList, LockMode, LockName, LockRequest, LockStatus,
+    MemberId, NoFence, Node, PortEvent, Query, Reply, SessionId, ToClient, ToMember, View,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) trait Engine: Send + Sync {
     /// The current session of a client in this process.
     fn session(&self, client: u64) -> Option<SessionId>;
     /// Requests a lock for a client in this process. `span` is the tracing span of its wait.
-    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
+    fn acquire(&self, client: u64, wish: LockRequest, span: Span) -> Result<Asked>;
     /// Releases a hold or cancels a waiting request. Returns the last state of the hold, if there was one.
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     /// The state of a hold at this moment.
@@ -69,11 +69,11 @@ pub(crate) trait Engine: Send + Sync {
     fn say(&self, session: SessionId, said: ToMember);
     /// Watches the number of the next change of the table of locks.
     fn tables(&self) -> watch::Receiver<u64>;
-    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64);
-    fn table_changes(&self, from: u64) -> Option<(Table, u64)>;
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (LockList, u64);
+    fn table_changes(&self, from: u64) -> Option<(LockList, u64)>;
     fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus;
     fn most_own_locks(&self) -> usize;
-    fn claimed(&self, lock: &LockName) -> Option<LockMode>;
+    fn mode_in_use(&self, lock: &LockName) -> Option<LockMode>;
     /// Sends a query to all members. The receiver yields the replies that came in time.
     fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>>;
     /// Revokes the hold of a client of this member.
@@ -95,7 +95,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Handles an event of consensus.
     fn port(&self, event: PortEvent);
     /// Starts a planned leave. Holders have this much time to release.
-    fn leave_cluster(&self, patience_ns: u64);
+    fn leave_cluster(&self, timeout_ns: u64);
     fn stop(&self, why: &str);
     fn metrics(&self) -> &Metrics;
     /// Connects the member to its network and to consensus. Only the first call has an effect.

@@ -56,8 +56,8 @@ pub use guard::Guard;
 pub use host::Answers;
 pub use join_token::JoinToken;
 pub use lockkeeper_member::{
-    Acquisition, Because, ClusterSettings, LONGEST_NAME, LockMode, LockName, LockStatus, MemberId, Node,
-    Query, Reply, SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
+    Acquisition, ClusterSettings, LONGEST_NAME, LockList, LockMode, LockName, LockStatus, MemberId, Node,
+    Participant, Query, Reply, SessionId, ToClient, ToMember, View, WaitCause, WaitExplanation, WaitGraph,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

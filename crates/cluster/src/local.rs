@@ -121,7 +121,7 @@ impl Local {
     pub fn hear(&mut self, lease: Lease, said: ToClient, tally: &mut Tally) -> bool {
         let (ToClient::Granted { number, .. } | ToClient::Ended { number, .. }) = said else { return false };
         // Resident sessions have no delegations, so there is nothing to send back.
-        let _ = self.session.hear(lease.now_ns, said);
+        let _ = self.session.receive(lease.now_ns, said);
         self.settle(lease, number, tally)
     }
 
@@ -135,7 +135,7 @@ impl Local {
                 }
                 Outcome::Granted(*fence)
             }
-            Some(Progress::Over(how)) => Outcome::Ended(*how),
+            Some(Progress::Ended(how)) => Outcome::Ended(*how),
             _ => {
                 if self.held.contains_key(&number) {
                     self.changes.send_replace(());
@@ -250,7 +250,7 @@ impl Local {
         for (_, waiting) in self.waiting.extract_if(.., granted) {
             let _ = waiting.told.send(Outcome::AskAgain);
         }
-        self.session = self.session.again(SessionId { number: id.number + 1, ..id });
+        self.session = self.session.reopen(SessionId { number: id.number + 1, ..id });
         self.open_in = None;
         self.lost = Some(why);
         for hold in self.held.values_mut() {

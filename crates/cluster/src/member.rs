@@ -14,8 +14,8 @@ use crate::settings;
 use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
-    Acquisition, ClusterSettings, LockMode, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
-    Table, ToMember, Why,
+    Acquisition, ClusterSettings, LockList, LockMode, LockName, LockStatus, MemberId, Node, Query, Reply,
+    SessionId, ToMember, WaitExplanation,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,8 +233,8 @@ impl Member {
     }
 
     /// Lists every lock that is held or waited for, at every member that replies in time. Reads page by page.
-    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
-        let mut tables: BTreeMap<Node, Table> = BTreeMap::new();
+    pub async fn survey(&self) -> Result<Vec<(Node, LockList)>> {
+        let mut tables: BTreeMap<Node, LockList> = BTreeMap::new();
         let mut after = None;
         loop {
             let page = self.query(Query::Page(after)).await?;
@@ -243,7 +243,7 @@ impl Member {
             let end = page.iter().filter_map(Reply::covers_until).min().cloned();
             for reply in page {
                 let rows =
-                    reply.table.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
+                    reply.locks.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
                 tables.entry(reply.node).or_default().extend(rows);
             }
             after = end;
@@ -254,7 +254,7 @@ impl Member {
     }
 
     /// Explains why a session waits: follows the chain of holders that it waits for, and names a cycle.
-    pub async fn why(&self, waiter: SessionId) -> Result<Why> {
+    pub async fn why(&self, waiter: SessionId) -> Result<WaitExplanation> {
         Ok(lockkeeper_member::why(&self.survey().await?, waiter))
     }
 
@@ -263,7 +263,7 @@ impl Member {
     pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
         let replies = self.query(Query::One(LockName::new(lock))).await?;
         let holds = |reply: &&Reply| {
-            reply.table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
+            reply.locks.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
         };
         match replies.iter().find(holds) {
             Some(reply) => self.release_by_force_at(reply.node.id, lock, acquisition).await,
@@ -346,25 +346,25 @@ impl Member {
     }
 
     /// The mode in which this lock is held or requested through this member, if it is.
-    pub fn claimed(&self, name: &Arc<str>) -> Option<LockMode> {
-        self.inner.engine.claimed(&LockName::new(name.clone()))
+    pub fn mode_in_use(&self, name: &Arc<str>) -> Option<LockMode> {
+        self.inner.engine.mode_in_use(&LockName::new(name.clone()))
     }
 
     /// Holders and waiters at this member only: the locks after this name, in a table of about `most_bytes` bytes; and
     /// the number of locks that follow.
-    pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
+    pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (LockList, u64) {
         self.inner.engine.table_page(after, most_bytes)
     }
 
     /// Holders and waiters at this member only.
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> LockList {
         self.table_page(None, usize::MAX).0
     }
 
     /// The present state of the locks of this member that have changed since change number `from`, limited in size; and
     /// the number of the next change to read. `None` if changes that old have been discarded: the caller must read the
     /// whole table.
-    pub fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+    pub fn table_changes(&self, from: u64) -> Option<(LockList, u64)> {
         self.inner.engine.table_changes(from)
     }
 

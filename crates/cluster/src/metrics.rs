@@ -2,7 +2,7 @@
 
 use crate::net::Net;
 use lockkeeper_core::Vocabulary;
-use lockkeeper_member::{Ended, Event, Words};
+use lockkeeper_member::{Ended, Event, LockContent};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -204,13 +204,13 @@ impl Collector for OfNet {
 }
 
 /// The name of a message in the paper of its algorithm.
-pub(crate) fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
+pub(crate) fn name_of<M: Vocabulary>(words: &LockContent<M>) -> &'static str {
     fn name<M: Vocabulary>(message: &M) -> &'static str {
         M::WORDS.get(message.word()).map_or("?", |word| word.name)
     }
     match words {
-        Words::Said(message) => name(message),
-        Words::Wake => "WAKE",
+        LockContent::Algorithm(message) => name(message),
+        LockContent::Wake => "WAKE",
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::access::Principal;
 use crate::snapshots::{Snapshot, Snapshots};
 use lockkeeper_cluster::{
-    LockMode, LockName, LockStatus, Member, MemberId, Node, Query, Reply, Result, SessionId, Who, Why,
+    LockMode, LockName, LockStatus, Member, MemberId, Node, Participant, Query, Reply, Result, SessionId,
+    WaitExplanation,
 };
-use lockkeeper_session::protocol::{ClusterLine, Line, LockLine, MemberLine};
+use lockkeeper_session::protocol::{ClusterLine, LockLine, MemberLine, ParticipantLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(crate) struct Party {
     pub node: Node,
     /// The time at which the member's reply arrived.
     told: Instant,
-    pub who: Who,
+    pub who: Participant,
 }
 
 impl Party {
@@ -120,7 +121,7 @@ pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec
     let name: Arc<str> = Arc::from(name);
     let replies = member.query(Query::One(LockName::new(name.clone()))).await?;
     let (told, silent) = (Instant::now(), silent(member, &replies));
-    let rows = |reply: Reply| reply.table.into_iter().map(move |row| (reply.node, told, row));
+    let rows = |reply: Reply| reply.locks.into_iter().map(move |row| (reply.node, told, row));
     Ok((LockView::of(name, replies.into_iter().flat_map(rows)), silent))
 }
 
@@ -131,9 +132,9 @@ pub(crate) fn silent(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
     view.into_iter().filter(is_silent).map(|node| node.id).collect()
 }
 
-fn line(party: &Party) -> Line {
+fn line(party: &Party) -> ParticipantLine {
     let who = &party.who;
-    Line {
+    ParticipantLine {
         acquisition: who.acquisition.to_string(),
         member: party.node.id.0,
         mode: who.mode,
@@ -186,7 +187,7 @@ fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<
     let Some(lock) = snapshot.find(name) else { return Vec::new() };
     let waiting: BTreeSet<SessionId> =
         lock.waiters.iter().map(|party| party.who.acquisition.session).collect();
-    let chains: Vec<Why> =
+    let chains: Vec<WaitExplanation> =
         waiting.into_iter().take(MOST_EXPLAINED).map(|session| snapshot.why(session)).collect();
     let steps = chains.iter().flat_map(|why| &why.chain);
     let mut owners: BTreeMap<_, String> =
@@ -203,11 +204,11 @@ fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<
 }
 
 fn sentences_of(
-    why: &Why,
+    why: &WaitExplanation,
     owners: &BTreeMap<lockkeeper_cluster::Acquisition, String>,
     sees: &impl Fn(&str) -> bool,
 ) -> Vec<String> {
-    let step = |because: &lockkeeper_cluster::Because| {
+    let step = |because: &lockkeeper_cluster::WaitCause| {
         if !sees(&because.lock.name) {
             return String::from("the chain continues with locks that this token may not see");
         }
@@ -216,7 +217,7 @@ fn sentences_of(
     };
     let mut sentences: Vec<String> = why.chain.iter().map(step).collect();
     if let Some(from) = why.cycle {
-        let named = |because: &lockkeeper_cluster::Because| format!("`{}`", because.lock.name);
+        let named = |because: &lockkeeper_cluster::WaitCause| format!("`{}`", because.lock.name);
         let circle: Vec<String> =
             why.chain[from..].iter().filter(|because| sees(&because.lock.name)).map(named).collect();
         sentences.push(format!(
@@ -237,7 +238,7 @@ mod tests {
     fn waiters_are_sorted_by_wait_time_across_replies_of_different_ages() {
         let told = |member: u32, ago_s: u64, waits_s: u64| {
             let session = SessionId { client: member.into(), number: 1 };
-            let waiter = Who {
+            let waiter = Participant {
                 acquisition: Acquisition { session, number: 1 },
                 mode: LockMode::Exclusive,
                 tag: Tag::default(),

@@ -13,7 +13,7 @@ use crate::leases::Fault;
 use crate::listing::{self, LockView};
 use crate::metrics::Metrics;
 use crate::worker::Worker;
-use lockkeeper_cluster::{LockName, Member, MemberId, Query, Reply, SessionId, WaitGraph, Why};
+use lockkeeper_cluster::{LockName, Member, MemberId, Query, Reply, SessionId, WaitExplanation, WaitGraph};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Snapshot {
     }
 
     /// Explains why a session waits.
-    pub fn why(&self, session: SessionId) -> Why {
+    pub fn why(&self, session: SessionId) -> WaitExplanation {
         let graph = self.graph.get_or_init(|| {
             let rows: Vec<_> =
                 self.locks.iter().filter(|lock| !lock.waiters.is_empty()).map(parties).collect();
@@ -81,7 +81,7 @@ impl Snapshot {
     }
 }
 
-type Row = (LockName, Vec<lockkeeper_cluster::Who>, Vec<lockkeeper_cluster::Who>);
+type Row = (LockName, Vec<lockkeeper_cluster::Participant>, Vec<lockkeeper_cluster::Participant>);
 
 fn parties(lock: &LockView) -> Row {
     let all = |parties: &[crate::listing::Party]| parties.iter().map(|party| party.who.clone()).collect();
@@ -102,9 +102,9 @@ fn merge(replies: Vec<Reply>, told: Instant) -> Page {
     // e, because member 1 may have locks between e and g; g is read again with the next page.
     let until = replies.iter().filter_map(Reply::covers_until).min().cloned();
     let mut left_out: u64 = replies.iter().map(|reply| reply.left_out).sum();
-    let mut rows = Vec::with_capacity(replies.iter().map(|reply| reply.table.len()).sum());
+    let mut rows = Vec::with_capacity(replies.iter().map(|reply| reply.locks.len()).sum());
     for reply in replies {
-        rows.extend(reply.table.into_iter().map(|row| (reply.node, row)));
+        rows.extend(reply.locks.into_iter().map(|row| (reply.node, row)));
     }
     // A stable sort is fast here: the rows of each member are already sorted.
     rows.sort_by(|(_, one), (_, other)| one.lock.cmp(&other.lock));
@@ -311,7 +311,7 @@ mod tests {
     fn replies_are_merged_up_to_the_shortest_one() {
         let reply = |id, names: &[&str], left_out| Reply {
             node: Node { id: MemberId(id), incarnation: 1 },
-            table: Vec::from_iter(names.iter().map(|name| LockStatus {
+            locks: Vec::from_iter(names.iter().map(|name| LockStatus {
                 lock: LockName::new(*name),
                 holders: Vec::new(),
                 waiters: Vec::new(),

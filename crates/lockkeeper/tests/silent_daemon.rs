@@ -5,7 +5,7 @@ use lockkeeper::Lockkeeper;
 use lockkeeper_session::protocol::{
     Frames, FromDaemon, Greeting, Hello, LONGEST_TO_DAEMON, ToDaemon, Welcome,
 };
-use lockkeeper_session::{Birth, Fence, ToClient, ToMember};
+use lockkeeper_session::{Fence, Generation, ToClient, ToMember};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
     loop {
         stream.write_all(&bytes).await.ok()?;
         bytes.clear();
-        let ToDaemon::Say(session, said) = read(&mut stream, &mut frames).await? else { continue };
+        let ToDaemon::Session(session, said) = read(&mut stream, &mut frames).await? else { continue };
         if let ToMember::Acquire { .. } = said {
             requests += 1;
         }
@@ -68,19 +68,25 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
 }
 
 fn answer(session: u64, said: ToMember) -> Option<FromDaemon> {
-    let birth = Birth { incarnation: 1, number: 1 };
+    let generation = Generation { incarnation: 1, number: 1 };
     let answer = match said {
         ToMember::KeepAlive { sent_ns, .. } => {
             let duration_ns = LEASE.as_nanos() as u64;
-            ToClient::Alive { birth, sent_ns, duration_ns, revoked: Vec::new() }
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked: Vec::new() }
         }
-        ToMember::Acquire { number, .. } => {
-            ToClient::Granted { birth, number, fence: Fence::new(1, 7), more: 0, brief: false }
+        ToMember::Acquire { number, .. } => ToClient::Granted {
+            generation,
+            number,
+            fence: Fence::new(1, 7),
+            delegated_entries: 0,
+            contended: false,
+        },
+        ToMember::Release { number } => {
+            ToClient::Ended { number, outcome: lockkeeper_session::Ended::Released }
         }
-        ToMember::Release { number } => ToClient::Ended { number, how: lockkeeper_session::Ended::Released },
         ToMember::InUse { .. } | ToMember::Close => return None,
     };
-    Some(FromDaemon::Hear(session, answer))
+    Some(FromDaemon::Session(session, answer))
 }
 
 async fn read<T: serde::de::DeserializeOwned>(stream: &mut TcpStream, frames: &mut Frames) -> Option<T> {

@@ -31,12 +31,12 @@ pub struct Config<B: Bugs = NoBugs> {
     /// other members. Each client gets about the same share, independent of the number of members.
     pub rounds: u32,
     /// The most further entries of a delegation while no other client waits.
-    pub most_more: u32,
+    pub max_delegated_entries: u32,
     /// The same while other clients wait, if the cluster has several members: a client that enters again at once
     /// saves a handoff.
-    pub most_brief: u32,
+    pub max_contended_entries: u32,
     /// Approximate size of a chunk of a report or a start, in bytes.
-    pub part_bytes: usize,
+    pub chunk_bytes: usize,
     /// Additional time that a link may be silent after a view has started, for each hold at the start: the other end
     /// is installing the view.
     pub install_ns: u64,
@@ -70,9 +70,9 @@ impl Config {
             margin_ns: 10 * MS,
             session_ns: None,
             rounds: 1,
-            most_more: 1024,
-            most_brief: 3,
-            part_bytes: 64 * 1024,
+            max_delegated_entries: 1024,
+            max_contended_entries: 3,
+            chunk_bytes: 64 * 1024,
             install_ns: 10_000,
             slice: 1024,
             largest_clock: Fence::LARGEST_CLOCK,
@@ -94,9 +94,9 @@ impl Config {
             margin_ns: self.margin_ns,
             session_ns: self.session_ns,
             rounds: self.rounds,
-            most_more: self.most_more,
-            most_brief: self.most_brief,
-            part_bytes: self.part_bytes,
+            max_delegated_entries: self.max_delegated_entries,
+            max_contended_entries: self.max_contended_entries,
+            chunk_bytes: self.chunk_bytes,
             install_ns: self.install_ns,
             slice: self.slice,
             largest_clock: self.largest_clock,

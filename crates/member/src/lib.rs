@@ -35,10 +35,12 @@
 
 extern crate alloc;
 
+mod capacity;
+pub mod chunks;
 mod clients;
 pub mod config;
+mod frame_validation;
 mod gather;
-mod guard;
 pub mod history;
 mod ids;
 mod index;
@@ -52,29 +54,30 @@ mod lock;
 mod locks;
 pub mod member;
 pub mod messages;
-pub mod parts;
+pub mod query;
 mod resident;
-mod room;
 mod session;
 pub mod settings;
 mod slices;
-pub mod survey;
 mod table;
 pub mod view;
 mod views;
 
+pub use chunks::{Chunk, ChunkedList};
 pub use config::Config;
-pub use guard::MOST_MEMBERS;
+pub use frame_validation::MOST_MEMBERS;
 pub use ids::{MemberId, Node};
 pub use link::Packet;
 pub use lockkeeper_session::{
-    Acquisition, BadText, Birth, BugSwitch, Bugs, Ended, Fence, LONGEST_NAME, LONGEST_TAG, LockMode,
-    LockName, NoBugs, SessionId, Tag, ToClient, ToMember, Wish, check_name, check_tag,
+    Acquisition, BadText, BugSwitch, Bugs, Ended, Fence, Generation, LONGEST_NAME, LONGEST_TAG, LockMode,
+    LockName, LockRequest, NoBugs, SessionId, Tag, ToClient, ToMember, check_name, check_tag,
 };
 pub use member::Member;
 pub use messages::*;
-pub use parts::{Items, Part};
+pub use query::{
+    LockList, LockScan, LockStatus, Participant, Query, Reply, WaitCause, WaitExplanation, WaitGraph,
+    waiters, why,
+};
 pub use resident::{NoFence, NotOpened};
 pub use settings::{ClusterSettings, Inherited, certainly_left};
-pub use survey::{Because, LockStatus, Query, Reply, Table, TableScan, WaitGraph, Who, Why, waiters, why};
 pub use view::View;

@@ -2,8 +2,8 @@
 //! messages between clients and members.
 
 use crate::{
-    Acquisition, Items, LockMode, LockName, MemberId, Node, Packet, Part, Query, Reply, SessionId, Table,
-    ToClient, ToMember, View,
+    Acquisition, Chunk, ChunkedList, LockList, LockMode, LockName, MemberId, Node, Packet, Query, Reply,
+    SessionId, ToClient, ToMember, View,
 };
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate_messages::Message;
@@ -17,7 +17,7 @@ pub struct Frame<M> {
     /// The recipient.
     pub to: MemberId,
     /// The recipient's incarnation; `None` if any incarnation may handle the frame.
-    pub life: Option<u64>,
+    pub incarnation: Option<u64>,
     /// The content.
     pub body: Body<M>,
 }
@@ -46,7 +46,7 @@ pub enum Body<M> {
         /// The decided view.
         view: View,
         /// The first chunk of the report to send; the chunks before it have arrived.
-        part: u32,
+        chunk: u32,
     },
     /// The answer to a freeze.
     Report {
@@ -55,21 +55,21 @@ pub enum Body<M> {
         /// The epoch of the newest view that started at the sender.
         installed: u64,
         /// A chunk of the sender's holds.
-        part: Part<Holding>,
+        chunk: Chunk<ReportedHold>,
     },
     /// From the coordinator: run in the new view.
     Start {
         /// The epoch of the view that starts.
         epoch: u64,
         /// A chunk of the holds of all members.
-        part: Part<Held>,
+        chunk: Chunk<StartHold>,
     },
     /// To the coordinator: send the start from this chunk on.
     More {
         /// The epoch of the view that starts.
         epoch: u64,
         /// The first missing chunk.
-        part: u32,
+        chunk: u32,
     },
     /// A packet of a link within a view, which delivers exactly once and in order.
     Link {
@@ -79,18 +79,18 @@ pub enum Body<M> {
         packet: Packet<LockMessage<M>>,
     },
     /// A query: which locks do clients of the recipient hold and wait for?
-    Ask {
+    Query {
         /// The number of the query.
-        question: u64,
+        number: u64,
         /// The locks that the query is about.
         query: Query,
     },
     /// The reply to a query.
-    Tell {
+    Reply {
         /// The number of the query.
-        question: u64,
+        number: u64,
         /// The locks that clients of the sender hold or wait for.
-        table: Table,
+        locks: LockList,
         /// Number of further locks for which the frame has no room.
         left_out: u64,
     },
@@ -115,7 +115,7 @@ pub struct Renewal {
     /// these.
     pub table_full: bool,
     /// The member has drained and will grant nothing more: it asks for no lease, but for a view without it.
-    pub farewell: bool,
+    pub drained: bool,
 }
 
 /// The holds of a member at its freeze. They do not change before the next start.
@@ -124,12 +124,12 @@ pub struct Report {
     /// The epoch of the newest view that started here.
     pub installed: u64,
     /// The holds of the member's clients.
-    pub holds: Items<Holding>,
+    pub holds: ChunkedList<ReportedHold>,
 }
 
 /// A lock that clients of a member hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Holding {
+pub struct ReportedHold {
     /// The lock's name.
     pub lock: LockName,
     /// The mode of the holds.
@@ -138,7 +138,7 @@ pub struct Holding {
     pub units: u32,
 }
 
-impl Holding {
+impl ReportedHold {
     /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock.name.len() + 16
@@ -147,7 +147,7 @@ impl Holding {
 
 /// A lock that is held at the start of a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Held {
+pub struct StartHold {
     /// The lock's name.
     pub lock: LockName,
     /// The member whose clients hold it.
@@ -158,7 +158,7 @@ pub struct Held {
     pub units: u32,
 }
 
-impl Held {
+impl StartHold {
     /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock.name.len() + 32
@@ -173,14 +173,14 @@ pub struct LockMessage<M> {
     /// The fence clock of the sender.
     pub clock: u64,
     /// The content.
-    pub words: Words<M>,
+    pub content: LockContent<M>,
 }
 
 /// The content of a message about a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Words<M> {
+pub enum LockContent<M> {
     /// A message from one site of the lock's algorithm to another.
-    Said(Message<M>),
+    Algorithm(Message<M>),
     /// To the home of a lock whose token circulates without requests: the lock is in use, start the token.
     Wake,
 }
@@ -200,7 +200,7 @@ pub enum PortEvent {
     /// A majority confirmed the leadership AFTER the [`PortRequest::Confirm`] of this number.
     Confirmed {
         /// The number of the request.
-        question: u64,
+        number: u64,
     },
     /// The supposed leader, if any is known.
     Leader(Option<MemberId>),
@@ -214,7 +214,7 @@ pub enum PortRequest {
     /// Ask a majority whether this process still leads in this term.
     Confirm {
         /// The number of the request.
-        question: u64,
+        number: u64,
         /// The term.
         term: u64,
     },
@@ -246,13 +246,13 @@ pub enum Event<M> {
     Leave {
         /// How long clients may keep their holds. After that, their leases are not renewed, and the member waits
         /// until these have expired.
-        patience_ns: u64,
+        timeout_ns: u64,
     },
     /// An operator revokes this lock from this acquisition, at the holder's member. An acquisition that holds another
     /// lock is not affected.
     Revoke(LockName, Acquisition),
-    /// Queries every member of the view. The number is returned in [`Note::Survey`].
-    Survey(u64, Query),
+    /// Queries every member of the view. The number is returned in [`Note::Replies`].
+    Query(u64, Query),
     /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores the
     /// event.
     Change(crate::ClusterSettings),
@@ -262,7 +262,7 @@ pub enum Event<M> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// This member has frozen for a view.
-    Wedged {
+    Frozen {
         /// The epoch of the view.
         epoch: u64,
     },
@@ -278,7 +278,7 @@ pub enum Note {
         /// The view.
         view: View,
         /// The holds at the start.
-        holds: Items<Held>,
+        holds: ChunkedList<StartHold>,
     },
     /// A view has started here.
     Installed {
@@ -296,9 +296,9 @@ pub enum Note {
     Excluded,
     /// This incarnation has ended, as requested by [`Event::Leave`].
     Left,
-    /// The replies to the [`Event::Survey`] of this number. A member of the view that is not listed did not reply in
+    /// The replies to the [`Event::Query`] of this number. A member of the view that is not listed did not reply in
     /// time.
-    Survey(u64, Vec<Reply>),
+    Replies(u64, Vec<Reply>),
 }
 
 /// The actions of one step. The driver owns and reuses it.

@@ -26,7 +26,9 @@
 //! 5. Once [`ended`](ClientLink::ended) returns a reason, send the last messages and drop the link. Every hold is
 //!    lost.
 
-use crate::{BugSwitch, Bugs, ClientSession, Ended, NoBugs, Progress, SessionId, ToClient, ToMember, Wish};
+use crate::{
+    BugSwitch, Bugs, ClientSession, Ended, LockRequest, NoBugs, Progress, SessionId, ToClient, ToMember,
+};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -38,12 +40,12 @@ pub struct ClientSettings<B: Bugs = NoBugs> {
     /// The pause after each daemon was tried once without success.
     pub pause_ns: u64,
     /// The least time for which daemons are tried before the client reports that none can be reached.
-    pub patience_ns: u64,
+    pub connect_timeout_ns: u64,
     /// The same as a number of leases. After a crash, no member grants a lock until the lease of the crashed member
     /// has expired and the other members have agreed on a view without it.
-    pub patience_leases: u64,
+    pub connect_timeout_leases: u64,
     /// The longest time for which a delegation is kept.
-    pub kept_ns: u64,
+    pub max_delegation_ns: u64,
     /// Bug switches, for the simulator.
     pub bugs: B,
 }
@@ -55,17 +57,31 @@ impl ClientSettings {
         Self {
             daemons: daemons.max(1),
             pause_ns: 50 * MS,
-            patience_ns: 6_000 * MS,
-            patience_leases: 5,
-            kept_ns: crate::KEPT_NS,
+            connect_timeout_ns: 6_000 * MS,
+            connect_timeout_leases: 5,
+            max_delegation_ns: crate::MAX_DELEGATION_NS,
             bugs: NoBugs,
         }
     }
 
     /// The same settings with bug switches, for the simulator.
     pub fn with_bugs<B: Bugs>(self, bugs: B) -> ClientSettings<B> {
-        let Self { daemons, pause_ns, patience_ns, patience_leases, kept_ns, bugs: NoBugs } = self;
-        ClientSettings { daemons, pause_ns, patience_ns, patience_leases, kept_ns, bugs }
+        let Self {
+            daemons,
+            pause_ns,
+            connect_timeout_ns,
+            connect_timeout_leases,
+            max_delegation_ns,
+            bugs: NoBugs,
+        } = self;
+        ClientSettings {
+            daemons,
+            pause_ns,
+            connect_timeout_ns,
+            connect_timeout_leases,
+            max_delegation_ns,
+            bugs,
+        }
     }
 }
 
@@ -134,7 +150,7 @@ pub struct ClientLink<B: Bugs = NoBugs> {
     messages: Vec<ToMember>,
     /// Whether the link accepts no more requests.
     retired: bool,
-    moved: Vec<(u64, Wish)>,
+    moved: Vec<(u64, LockRequest)>,
     next_daemon: usize,
     ended: Option<LinkEnd>,
 }
@@ -150,7 +166,7 @@ impl<B: Bugs> ClientLink<B> {
     /// that a daemon announced to an earlier link; 0 if there was none.
     pub fn new(id: SessionId, settings: ClientSettings<B>, first: usize, lease_ns: u64, now: u64) -> Self {
         let mut session = ClientSession::with_bugs(id, settings.bugs);
-        session.kept_ns = settings.kept_ns;
+        session.max_delegation_ns = settings.max_delegation_ns;
         let first = first % settings.daemons;
         Self {
             session,
@@ -217,7 +233,7 @@ impl<B: Bugs> ClientLink<B> {
     }
 
     /// The requests to make again through another link, in order, with their numbers in this one.
-    pub fn take_moved(&mut self) -> Vec<(u64, Wish)> {
+    pub fn take_moved(&mut self) -> Vec<(u64, LockRequest)> {
         core::mem::take(&mut self.moved)
     }
 
@@ -264,7 +280,7 @@ impl<B: Bugs> ClientLink<B> {
         }
         self.messages.clear();
         self.unanswered.clear();
-        self.messages.extend(self.session.say(now));
+        self.messages.extend(self.session.all_messages(now));
         let due = now.saturating_add(self.repeat_ns());
         let numbers = self.messages.iter().filter_map(|message| match message {
             ToMember::Acquire { number, .. } | ToMember::Release { number } => Some(*number),
@@ -295,7 +311,7 @@ impl<B: Bugs> ClientLink<B> {
         let next = (daemon + 1) % self.settings.daemons;
         if !self.attempts.is_multiple_of(self.settings.daemons) {
             self.connection = Connection::Connecting { daemon: next };
-        } else if now.saturating_sub(self.dialing_since_ns) > self.patience_ns() {
+        } else if now.saturating_sub(self.dialing_since_ns) > self.connect_timeout_ns() {
             self.end(now, LinkEnd::Unreachable, next);
         } else {
             self.connection = Connection::Pausing { daemon: next, until_ns: paused };
@@ -303,9 +319,9 @@ impl<B: Bugs> ClientLink<B> {
     }
 
     /// How long to try daemons before the link reports that none can be reached.
-    fn patience_ns(&self) -> u64 {
-        let leases = self.lease_ns.saturating_mul(self.settings.patience_leases);
-        self.settings.patience_ns.max(leases)
+    fn connect_timeout_ns(&self) -> u64 {
+        let leases = self.lease_ns.saturating_mul(self.settings.connect_timeout_leases);
+        self.settings.connect_timeout_ns.max(leases)
     }
 
     /// Handles a rejection: the daemon does not serve this client, and no other daemon would.
@@ -326,42 +342,42 @@ impl<B: Bugs> ClientLink<B> {
     // ---- The application's requests.
 
     /// Requests a lock. Returns the number of the acquisition; `None` if the link accepts no more requests.
-    pub fn acquire(&mut self, now: u64, wish: Wish) -> Option<u64> {
+    pub fn acquire(&mut self, now: u64, request: LockRequest) -> Option<u64> {
         if self.is_retired() {
             return None;
         }
-        let number = self.session.acquire(wish.clone());
+        let number = self.session.acquire(request.clone());
         let settled = self.session.settle();
-        self.send_until_answered(now, number, ToMember::Acquire { number, settled, wish });
+        self.send_until_answered(now, number, ToMember::Acquire { number, settled, request });
         Some(number)
     }
 
     /// Releases a hold, or cancels a request.
     pub fn release(&mut self, now: u64, number: u64) {
         self.session.release(number);
-        if matches!(self.session.progress(number), Some(Progress::Leaving)) {
+        if matches!(self.session.progress(number), Some(Progress::Releasing)) {
             self.send_until_answered(now, number, ToMember::Release { number });
         }
     }
 
-    /// Enters a lock again under an idle delegation, without a message: see [`ClientSession::enter_again`].
-    pub fn enter_again(&mut self, now: u64, wish: &Wish) -> Option<u64> {
-        self.session.enter_again(now, wish)
+    /// Enters a lock again under an idle delegation, without a message: see [`ClientSession::reenter`].
+    pub fn reenter(&mut self, now: u64, request: &LockRequest) -> Option<u64> {
+        self.session.reenter(now, request)
     }
 
-    /// Leaves a hold and keeps it as an idle delegation, where that is allowed: see [`ClientSession::put_down`].
-    pub fn put_down(&mut self, now: u64, number: u64) -> bool {
-        !self.is_retired() && self.session.put_down(now, number)
+    /// Leaves a hold and keeps it as an idle delegation, where that is allowed: see [`ClientSession::keep_as_delegation`].
+    pub fn keep_as_delegation(&mut self, now: u64, number: u64) -> bool {
+        !self.is_retired() && self.session.keep_as_delegation(now, number)
     }
 
     /// Ends every delegation: idle ones are released.
-    pub fn stop_keeping(&mut self, now: u64) {
-        self.stop_keeping_until(now, u64::MAX);
+    pub fn end_delegations(&mut self, now: u64) {
+        self.end_delegations_until(now, u64::MAX);
     }
 
     /// Ends the delegations that have expired by `expired_ns`.
-    fn stop_keeping_until(&mut self, now: u64, expired_ns: u64) {
-        for message in self.session.stop_keeping(expired_ns) {
+    fn end_delegations_until(&mut self, now: u64, expired_ns: u64) {
+        for message in self.session.end_delegations(expired_ns) {
             self.answer(now, message);
         }
     }
@@ -394,17 +410,17 @@ impl<B: Bugs> ClientLink<B> {
                 revoked.clone_from(numbers);
                 duration = Some(*duration_ns);
             }
-            ToClient::Ended { number, how: Ended::Revoked } => revoked.push(*number),
-            ToClient::Ended { how: Ended::Leaving, .. } => self.retire(now, self.daemon() + 1),
+            ToClient::Ended { number, outcome: Ended::Revoked } => revoked.push(*number),
+            ToClient::Ended { outcome: Ended::Leaving, .. } => self.retire(now, self.daemon() + 1),
             _ => {}
         }
-        if let Some(answer) = self.session.hear(now, message) {
+        if let Some(answer) = self.session.receive(now, message) {
             self.answer(now, answer);
         }
         for number in revoked {
             // The member lists a revoked hold in every answer to a keep-alive until the client releases it, so this
             // release is not repeated otherwise.
-            if matches!(self.session.progress(number), Some(Progress::Leaving)) {
+            if matches!(self.session.progress(number), Some(Progress::Releasing)) {
                 self.send(ToMember::Release { number });
             }
         }
@@ -428,7 +444,7 @@ impl<B: Bugs> ClientLink<B> {
         if self.ended.is_some() {
             return;
         }
-        self.stop_keeping_until(now, now);
+        self.end_delegations_until(now, now);
         self.check_session(now);
         if self.retired && self.is_open() && !self.session.is_used() {
             self.close(now);
@@ -455,14 +471,14 @@ impl<B: Bugs> ClientLink<B> {
         // `unanswered` is in the order of the repetition times, so the first one that is not due ends the loop.
         while let Some(&(due, number)) = self.unanswered.front() {
             let message = match self.session.progress(number) {
-                Some(Progress::Waiting(_) | Progress::Leaving) if now < due.max(self.next_repeat_ns) => {
+                Some(Progress::Waiting(_) | Progress::Releasing) if now < due.max(self.next_repeat_ns) => {
                     return;
                 }
-                Some(Progress::Waiting(wish)) => {
-                    let wish = wish.clone();
-                    Some(ToMember::Acquire { number, settled: self.session.settle(), wish })
+                Some(Progress::Waiting(request)) => {
+                    let request = request.clone();
+                    Some(ToMember::Acquire { number, settled: self.session.settle(), request })
                 }
-                Some(Progress::Leaving) => Some(ToMember::Release { number }),
+                Some(Progress::Releasing) => Some(ToMember::Release { number }),
                 _ => None,
             };
             self.unanswered.pop_front();
@@ -524,7 +540,7 @@ impl<B: Bugs> ClientLink<B> {
                 wake = wake.min(due.max(self.next_repeat_ns));
             }
         }
-        wake.min(self.session.keeps_until_ns().unwrap_or(u64::MAX))
+        wake.min(self.session.next_delegation_end_ns().unwrap_or(u64::MAX))
     }
 
     /// Stops accepting requests. Those that wait move to another link, which connects to `next` first. They are
@@ -535,8 +551,8 @@ impl<B: Bugs> ClientLink<B> {
             return;
         }
         self.next_daemon = next % self.settings.daemons;
-        self.stop_keeping(now);
-        let waiting = self.session.wishes();
+        self.end_delegations(now);
+        let waiting = self.session.waiting_requests();
         for (number, _) in &waiting {
             self.session.release(*number);
             self.send_until_answered(now, *number, ToMember::Release { number: *number });

@@ -1,27 +1,27 @@
 //! The client's half of a session: its lease, its acquisitions and its delegations.
 
-use crate::delegation::Kept;
-use crate::{Birth, BugSwitch, Bugs, Ended, Fence, NoBugs, SessionId, ToClient, ToMember, Wish};
+use crate::delegation::Delegation;
+use crate::{BugSwitch, Bugs, Ended, Fence, Generation, LockRequest, NoBugs, SessionId, ToClient, ToMember};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// How long after the grant a client may keep an idle delegation. Usually a waiting client causes a recall earlier;
 /// where the lock's algorithm cannot detect waiters, this bounds how long they wait for an idle lock.
-pub const KEPT_NS: u64 = 10_000_000;
+pub const MAX_DELEGATION_NS: u64 = 10_000_000;
 
 /// The state of an acquisition at its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Requested.
-    Waiting(Wish),
+    Waiting(LockRequest),
     /// Held, with this fence; usable only while the session's lease runs.
     Held(Option<Fence>),
     /// Held as an idle delegation; the fence is that of the last entry.
-    Kept(Option<Fence>),
+    Delegated(Option<Fence>),
     /// Released or cancelled, and not acknowledged yet.
-    Leaving,
+    Releasing,
     /// Ended, with this outcome.
-    Over(Ended),
+    Ended(Ended),
 }
 
 /// A client's session at the client: a pure state machine, the counterpart of a member. Its driver
@@ -30,7 +30,7 @@ pub enum Progress {
 pub struct ClientSession<B: Bugs = NoBugs> {
     id: SessionId,
     /// The generation of the session, once the member has sent it.
-    birth: Option<Birth>,
+    generation: Option<Generation>,
     /// Whether the member has ever renewed the lease.
     alive: bool,
     /// Expiry of the lease, on the client's own clock: the client may use its holds until then.
@@ -41,9 +41,9 @@ pub struct ClientSession<B: Bugs = NoBugs> {
     ended: u64,
     next: u64,
     /// Acquisitions with a delegation, by number.
-    kept: BTreeMap<u64, Kept>,
-    /// Longest duration of a delegation: [`KEPT_NS`], except in simulations with another time scale.
-    pub kept_ns: u64,
+    delegations: BTreeMap<u64, Delegation>,
+    /// Longest duration of a delegation: [`MAX_DELEGATION_NS`], except in simulations with another time scale.
+    pub max_delegation_ns: u64,
     /// Bug switches, for simulations.
     bugs: B,
 }
@@ -60,35 +60,40 @@ impl<B: Bugs> ClientSession<B> {
     pub fn with_bugs(id: SessionId, bugs: B) -> Self {
         Self {
             id,
-            birth: None,
+            generation: None,
             alive: false,
             lease_until_ns: 0,
             lost: false,
             acquisitions: BTreeMap::new(),
             ended: 0,
             next: 0,
-            kept: BTreeMap::new(),
-            kept_ns: KEPT_NS,
+            delegations: BTreeMap::new(),
+            max_delegation_ns: MAX_DELEGATION_NS,
             bugs,
         }
     }
 
     /// The session that follows a lost one. Requests that wait are kept under their numbers, to be sent in the same
     /// order. Holds are lost.
-    pub fn again(&self, id: SessionId) -> Self {
+    pub fn reopen(&self, id: SessionId) -> Self {
         let waiting =
             self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
         let acquisitions = waiting.map(|(&number, progress)| (number, progress.clone())).collect();
-        Self { acquisitions, next: self.next, kept_ns: self.kept_ns, ..Self::with_bugs(id, self.bugs) }
+        Self {
+            acquisitions,
+            next: self.next,
+            max_delegation_ns: self.max_delegation_ns,
+            ..Self::with_bugs(id, self.bugs)
+        }
     }
 
     /// The requests that wait, in the order in which they were made.
-    pub fn wishes(&self) -> Vec<(u64, Wish)> {
-        let wish = |(&number, progress): (&u64, &Progress)| match progress {
-            Progress::Waiting(wish) => Some((number, wish.clone())),
+    pub fn waiting_requests(&self) -> Vec<(u64, LockRequest)> {
+        let waiting = |(&number, progress): (&u64, &Progress)| match progress {
+            Progress::Waiting(request) => Some((number, request.clone())),
             _ => None,
         };
-        self.acquisitions.iter().filter_map(wish).collect()
+        self.acquisitions.iter().filter_map(waiting).collect()
     }
 
     /// Expiry of the lease, on the client's own clock, if it is not renewed; 0 for a lost session.
@@ -116,12 +121,12 @@ impl<B: Bugs> ClientSession<B> {
 
     /// Whether an acquisition has not ended.
     pub(crate) fn is_busy(&self) -> bool {
-        self.acquisitions.values().any(|progress| !matches!(progress, Progress::Over(_)))
+        self.acquisitions.values().any(|progress| !matches!(progress, Progress::Ended(_)))
     }
 
     /// Whether a lock is held, or its release is not acknowledged yet.
     pub(crate) fn is_used(&self) -> bool {
-        let used = |progress: &Progress| matches!(progress, Progress::Held(_) | Progress::Leaving);
+        let used = |progress: &Progress| matches!(progress, Progress::Held(_) | Progress::Releasing);
         self.acquisitions.values().any(used)
     }
 
@@ -142,92 +147,95 @@ impl<B: Bugs> ClientSession<B> {
     }
 
     /// Requests a lock. Returns the number of the acquisition.
-    pub fn acquire(&mut self, wish: Wish) -> u64 {
+    pub fn acquire(&mut self, request: LockRequest) -> u64 {
         self.next += 1;
-        self.acquisitions.insert(self.next, Progress::Waiting(wish));
+        self.acquisitions.insert(self.next, Progress::Waiting(request));
         self.next
     }
 
     /// Releases a lock, or cancels the request.
     pub fn release(&mut self, number: u64) {
-        self.kept.remove(&number);
-        if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_) | Progress::Kept(_))) =
+        self.delegations.remove(&number);
+        if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_) | Progress::Delegated(_))) =
             self.acquisitions.get_mut(&number)
         {
-            *progress = Progress::Leaving;
+            *progress = Progress::Releasing;
         }
     }
 
     /// Leaves a lock. With a delegation, the client keeps the lock idle and sends nothing; the driver then calls
-    /// [`stop_keeping`](Self::stop_keeping), at once if another client waits and no local caller has entered again.
+    /// [`end_delegations`](Self::end_delegations), at once if another client waits and no local caller has entered again.
     /// Returns `false` without one: then the caller has to [release](Self::release) the lock.
-    pub fn put_down(&mut self, now: u64, number: u64) -> bool {
-        let Some(kept) = self.kept.get(&number) else { return false };
+    pub fn keep_as_delegation(&mut self, now: u64, number: u64) -> bool {
+        let Some(delegation) = self.delegations.get(&number) else { return false };
         let Some(progress) = self.acquisitions.get_mut(&number) else { return false };
         let Progress::Held(fence) = *progress else { return false };
-        let keeps = kept.may_go_on(now) && !self.lost && now < self.lease_until_ns;
+        let keeps = delegation.allows_entry(now) && !self.lost && now < self.lease_until_ns;
         if keeps {
-            *progress = Progress::Kept(fence);
+            *progress = Progress::Delegated(fence);
         }
         keeps
     }
 
     /// Enters a lock again under an idle delegation, without a message. Returns the number of the acquisition, which
     /// is [held](Progress::Held) again with the next fence. `None` if the request has to be sent to the member.
-    pub fn enter_again(&mut self, now: u64, wish: &Wish) -> Option<u64> {
-        if self.kept.is_empty() || self.lost || now >= self.lease_until_ns {
+    pub fn reenter(&mut self, now: u64, request: &LockRequest) -> Option<u64> {
+        if self.delegations.is_empty() || self.lost || now >= self.lease_until_ns {
             return None;
         }
-        let (&number, kept) = self.kept.iter_mut().find(|(number, kept)| {
-            kept.is_for(wish) && matches!(self.acquisitions.get(number), Some(Progress::Kept(_)))
+        let (&number, delegation) = self.delegations.iter_mut().find(|(number, delegation)| {
+            delegation.serves(request)
+                && matches!(self.acquisitions.get(number), Some(Progress::Delegated(_)))
         })?;
         let progress = self.acquisitions.get_mut(&number)?;
-        let Progress::Kept(fence) = *progress else { return None };
-        let fence = kept.enter(now, fence, &wish.tag)?;
+        let Progress::Delegated(fence) = *progress else { return None };
+        let fence = delegation.enter(now, fence, &request.tag)?;
         *progress = Progress::Held(fence);
         Some(number)
     }
 
     /// Number of further entries that the delegation allows, and how many of them were made.
     pub fn entries(&self, number: u64) -> (u32, u32) {
-        self.kept.get(&number).map_or((0, 0), Kept::entries)
+        self.delegations.get(&number).map_or((0, 0), Delegation::entries)
     }
 
     /// Whether another client waited already when the delegation was granted.
-    pub fn is_brief(&self, number: u64) -> bool {
-        self.kept.get(&number).is_some_and(|kept| kept.brief)
+    pub fn is_contended(&self, number: u64) -> bool {
+        self.delegations.get(&number).is_some_and(|delegation| delegation.contended)
     }
 
-    /// When to call [`stop_keeping`](Self::stop_keeping) next: 0 (at once) if another client waits for an idle
+    /// When to call [`end_delegations`](Self::end_delegations) next: 0 (at once) if another client waits for an idle
     /// delegation.
-    pub fn keeps_until_ns(&self) -> Option<u64> {
-        let until = |(number, kept): (&u64, &Kept)| {
-            let unused = || matches!(self.acquisitions.get(number), Some(Progress::Kept(_)));
-            if kept.brief && unused() { 0 } else { kept.until_ns }
+    pub fn next_delegation_end_ns(&self) -> Option<u64> {
+        let until = |(number, delegation): (&u64, &Delegation)| {
+            let unused = || matches!(self.acquisitions.get(number), Some(Progress::Delegated(_)));
+            if delegation.contended && unused() { 0 } else { delegation.until_ns }
         };
-        self.kept.iter().map(until).min()
+        self.delegations.iter().map(until).min()
     }
 
     /// Ends the delegations that have expired by `now`; [`u64::MAX`] ends all of them. Returns the messages to send.
-    pub fn stop_keeping(&mut self, now: u64) -> Vec<ToMember> {
-        if self.kept.is_empty() {
+    pub fn end_delegations(&mut self, now: u64) -> Vec<ToMember> {
+        if self.delegations.is_empty() {
             return Vec::new();
         }
-        let unused = |number: &u64| matches!(self.acquisitions.get(number), Some(Progress::Kept(_)));
-        let over = |(number, kept): &(&u64, &Kept)| now >= kept.until_ns || (kept.brief && unused(number));
-        let over: Vec<u64> = self.kept.iter().filter(over).map(|(&number, _)| number).collect();
-        over.into_iter().filter_map(|number| self.keep_no_more(number)).collect()
+        let unused = |number: &u64| matches!(self.acquisitions.get(number), Some(Progress::Delegated(_)));
+        let over = |(number, delegation): &(&u64, &Delegation)| {
+            now >= delegation.until_ns || (delegation.contended && unused(number))
+        };
+        let over: Vec<u64> = self.delegations.iter().filter(over).map(|(&number, _)| number).collect();
+        over.into_iter().filter_map(|number| self.end_delegation(number)).collect()
     }
 
     /// Ends a delegation: releases the lock if it is idle; otherwise its present user is the last one.
-    fn keep_no_more(&mut self, number: u64) -> Option<ToMember> {
+    fn end_delegation(&mut self, number: u64) -> Option<ToMember> {
         match *self.acquisitions.get(&number)? {
-            Progress::Kept(_) => {
+            Progress::Delegated(_) => {
                 self.release(number);
                 Some(ToMember::Release { number })
             }
             Progress::Held(fence) => {
-                let tag = self.kept.remove(&number).map(Kept::into_tag).unwrap_or_default();
+                let tag = self.delegations.remove(&number).map(Delegation::into_tag).unwrap_or_default();
                 Some(ToMember::InUse { number, fence, tag })
             }
             _ => None,
@@ -238,7 +246,7 @@ impl<B: Bugs> ClientSession<B> {
     /// returned number.
     pub fn settle(&mut self) -> u64 {
         while let Some(first) = self.acquisitions.first_entry()
-            && matches!(first.get(), Progress::Over(_))
+            && matches!(first.get(), Progress::Ended(_))
         {
             first.remove();
         }
@@ -249,37 +257,39 @@ impl<B: Bugs> ClientSession<B> {
     pub fn keep_alive(&mut self, now: u64) -> ToMember {
         // Keep-alives are frequent, and a client may hold a million locks: scan them only if some have ended.
         if core::mem::take(&mut self.ended) > 0 {
-            self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
+            self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Ended(_)));
         }
         ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled: self.settle() }
     }
 
     /// All messages to send now: a keep-alive, and every request and release that is not answered yet.
-    pub fn say(&mut self, now: u64) -> Vec<ToMember> {
-        let mut said = Vec::from([self.keep_alive(now)]);
+    pub fn all_messages(&mut self, now: u64) -> Vec<ToMember> {
+        let mut messages = Vec::from([self.keep_alive(now)]);
         let settled = self.settle();
-        said.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
-            Progress::Waiting(wish) => Some(ToMember::Acquire { number, settled, wish: wish.clone() }),
-            Progress::Leaving => Some(ToMember::Release { number }),
-            Progress::Held(_) | Progress::Kept(_) | Progress::Over(_) => None,
+        messages.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
+            Progress::Waiting(request) => {
+                Some(ToMember::Acquire { number, settled, request: request.clone() })
+            }
+            Progress::Releasing => Some(ToMember::Release { number }),
+            Progress::Held(_) | Progress::Delegated(_) | Progress::Ended(_) => None,
         }));
-        said
+        messages
     }
 
     /// Handles a message of the member. A grant that arrives after the lease has expired is ignored. Returns a
     /// message to send at once.
-    pub fn hear(&mut self, now: u64, said: ToClient) -> Option<ToMember> {
+    pub fn receive(&mut self, now: u64, message: ToClient) -> Option<ToMember> {
         if self.is_lost(now) {
             return None;
         }
         // A session of another generation does not know the holds of this one.
-        if let ToClient::Alive { birth, .. } | ToClient::Granted { birth, .. } = said
-            && *self.birth.get_or_insert(birth) != birth
+        if let ToClient::Alive { generation, .. } | ToClient::Granted { generation, .. } = message
+            && *self.generation.get_or_insert(generation) != generation
         {
             self.lost = true;
             return None;
         }
-        match said {
+        match message {
             ToClient::Alive { sent_ns, duration_ns, revoked, .. } => {
                 self.alive = true;
                 for number in revoked {
@@ -289,42 +299,52 @@ impl<B: Bugs> ClientSession<B> {
                 let from = if from_arrival { now } else { sent_ns.min(now) };
                 self.lease_until_ns = self.lease_until_ns.max(from.saturating_add(duration_ns));
             }
-            ToClient::Granted { number, fence, more, brief, .. } => {
+            ToClient::Granted { number, fence, delegated_entries, contended, .. } => {
                 if let Some(progress @ Progress::Waiting(_)) = self.acquisitions.get_mut(&number) {
                     let granted = core::mem::replace(progress, Progress::Held(fence));
-                    // `more` > 0: the grant comes with a delegation.
-                    if let (Progress::Waiting(wish), 1..) = (granted, more) {
+                    // `delegated_entries` > 0: the grant comes with a delegation.
+                    if let (Progress::Waiting(request), 1..) = (granted, delegated_entries) {
                         let for_ever = self.bugs.has(BugSwitch::DelegationsNeverEnd);
-                        let kept_ns = if for_ever { u64::MAX } else { self.kept_ns };
-                        self.kept.insert(number, Kept::new(wish, more, brief, now.saturating_add(kept_ns)));
+                        let max_delegation_ns = if for_ever { u64::MAX } else { self.max_delegation_ns };
+                        self.delegations.insert(
+                            number,
+                            Delegation::new(
+                                request,
+                                delegated_entries,
+                                contended,
+                                now.saturating_add(max_delegation_ns),
+                            ),
+                        );
                     }
                 }
             }
-            ToClient::Wanted { number } => return self.is_wanted(number),
-            ToClient::Ended { number, how: Ended::Revoked } => match self.acquisitions.get(&number) {
+            ToClient::Recall { number } => return self.recall(number),
+            ToClient::Ended { number, outcome: Ended::Revoked } => match self.acquisitions.get(&number) {
                 // The release has to be acknowledged before the acquisition ends.
-                Some(Progress::Held(_) | Progress::Kept(_) | Progress::Waiting(_)) => self.release(number),
-                Some(_) => self.over(number, Ended::Revoked),
+                Some(Progress::Held(_) | Progress::Delegated(_) | Progress::Waiting(_)) => {
+                    self.release(number)
+                }
+                Some(_) => self.end(number, Ended::Revoked),
                 None => {}
             },
-            ToClient::Ended { number, how } => self.over(number, how),
+            ToClient::Ended { number, outcome } => self.end(number, outcome),
             ToClient::NoSession => self.lost |= self.alive,
         }
         None
     }
 
     /// Records the outcome of an acquisition.
-    fn over(&mut self, number: u64, how: Ended) {
-        self.kept.remove(&number);
+    fn end(&mut self, number: u64, outcome: Ended) {
+        self.delegations.remove(&number);
         if let Some(progress) = self.acquisitions.get_mut(&number) {
-            *progress = Progress::Over(how);
+            *progress = Progress::Ended(outcome);
             self.ended += 1;
         }
     }
 
     /// Handles a recall.
-    fn is_wanted(&mut self, number: u64) -> Option<ToMember> {
-        let keeps = self.bugs.has(BugSwitch::DelegationsNeverEnd) || !self.kept.contains_key(&number);
-        if keeps { None } else { self.keep_no_more(number) }
+    fn recall(&mut self, number: u64) -> Option<ToMember> {
+        let keeps = self.bugs.has(BugSwitch::DelegationsNeverEnd) || !self.delegations.contains_key(&number);
+        if keeps { None } else { self.end_delegation(number) }
     }
 }

@@ -33,7 +33,7 @@ pub mod protocol;
 
 pub use bug_switches::{BugSwitch, Bugs, NoBugs};
 pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
-pub use client_session::{ClientSession, KEPT_NS, Progress};
+pub use client_session::{ClientSession, MAX_DELEGATION_NS, Progress};
 pub use fence::Fence;
 pub use ids::{Acquisition, LockName, SessionId};
 pub use lockkeeper_text::{BadText, LONGEST_NAME, LONGEST_TAG, LockMode, check_name, check_tag};

@@ -24,30 +24,38 @@ impl Tag {
 
 /// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct LockRequest {
     /// The lock's name.
     pub lock: LockName,
     /// The mode.
     pub mode: LockMode,
     /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another
     /// member is needed. An idle delegation of a client of the same member is recalled for it.
-    pub patience_ns: Option<u64>,
+    pub timeout_ns: Option<u64>,
     /// The longest hold: after this time, the lock is revoked.
     pub longest_hold_ns: Option<u64>,
     /// Whether a session that holds the lock may acquire it once more.
     pub reentrant: bool,
     /// Number of further entries that the client asks for as a delegation: see [`ToClient::Granted`]. Only for
     /// exclusive requests without a longest hold.
-    pub more: u32,
+    pub delegated_entries: u32,
     /// The description for operators.
     pub tag: Tag,
 }
 
-impl Wish {
+impl LockRequest {
     /// An exclusive, blocking request for one lock, without timeout.
-    pub fn of(lock: LockName) -> Self {
+    pub fn exclusive(lock: LockName) -> Self {
         let (mode, tag) = (LockMode::Exclusive, Tag::default());
-        Self { lock, mode, patience_ns: None, longest_hold_ns: None, reentrant: false, more: 0, tag }
+        Self {
+            lock,
+            mode,
+            timeout_ns: None,
+            longest_hold_ns: None,
+            reentrant: false,
+            delegated_entries: 0,
+            tag,
+        }
     }
 }
 
@@ -70,7 +78,7 @@ pub enum ToMember {
         /// The client knows the outcome of every acquisition with a lower number.
         settled: u64,
         /// The request.
-        wish: Wish,
+        request: LockRequest,
     },
     /// Releases a lock, or cancels the request if it was not granted yet.
     Release {
@@ -78,7 +86,7 @@ pub enum ToMember {
         number: u64,
     },
     /// The delegation has ended but the lock is in use; it is released when the present user leaves. This is the
-    /// answer to [`ToClient::Wanted`], and the client sends it unasked when the delegation expires.
+    /// answer to [`ToClient::Recall`], and the client sends it unasked when the delegation expires.
     InUse {
         /// The number of the acquisition.
         number: u64,
@@ -94,7 +102,7 @@ pub enum ToMember {
 /// The generation of a session. A session that ended and was opened again under the same id, at the same incarnation
 /// of the member or another one, has another generation, and none of the holds of the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Birth {
+pub struct Generation {
     /// The incarnation of the member.
     pub incarnation: u64,
     /// The session's number in that incarnation, rising from 0.
@@ -107,7 +115,7 @@ pub enum ToClient {
     /// The answer to a keep-alive: the session is valid.
     Alive {
         /// The generation of the session that this lease belongs to.
-        birth: Birth,
+        generation: Generation,
         /// The `sent_ns` of the keep-alive.
         sent_ns: u64,
         /// Duration of the session's lease, counted from `sent_ns`.
@@ -118,22 +126,22 @@ pub enum ToClient {
     /// The lock is granted; the client may use it while its lease runs.
     Granted {
         /// The generation of the session that holds the lock.
-        birth: Birth,
+        generation: Generation,
         /// The number of the acquisition.
         number: u64,
         /// The fence for the protected resource; `None` for one of several permits, which are not
         /// ordered among themselves.
         fence: Option<Fence>,
         /// Number of further entries that are delegated to the client. It makes them one after the other, with the
-        /// fences that follow this one, until the delegation is recalled, and for [`KEPT_NS`](crate::KEPT_NS) at
+        /// fences that follow this one, until the delegation is recalled, and for [`MAX_DELEGATION_NS`](crate::MAX_DELEGATION_NS) at
         /// most.
-        more: u32,
+        delegated_entries: u32,
         /// Another client waits already: the client may enter again only immediately after a release.
-        brief: bool,
+        contended: bool,
     },
     /// Recalls a delegation: another client waits. The client makes no more entries and releases the lock at once, or
     /// when its present user leaves.
-    Wanted {
+    Recall {
         /// The number of the acquisition.
         number: u64,
     },
@@ -142,7 +150,7 @@ pub enum ToClient {
         /// The number of the acquisition.
         number: u64,
         /// The outcome.
-        how: Ended,
+        outcome: Ended,
     },
     /// The member does not know this session: its holds are lost.
     NoSession,

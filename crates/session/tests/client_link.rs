@@ -1,13 +1,13 @@
 //! When a client repeats its messages, gives up a daemon and connects to another one.
 
 use lockkeeper_session::{
-    Birth, ClientLink, ClientSettings, Connection, Ended, LinkEnd, LockName, Progress, SessionId, ToClient,
-    ToMember, Wish,
+    ClientLink, ClientSettings, Connection, Ended, Generation, LinkEnd, LockName, LockRequest, Progress,
+    SessionId, ToClient, ToMember,
 };
 
 const MS: u64 = 1_000_000;
 const LEASE: u64 = 1_000 * MS;
-const BIRTH: Birth = Birth { incarnation: 1, number: 0 };
+const GENERATION: Generation = Generation { incarnation: 1, number: 0 };
 
 fn link() -> ClientLink {
     ClientLink::new(SessionId { client: 1, number: 1 }, ClientSettings::new(3), 0, 0, 0)
@@ -27,19 +27,28 @@ fn alive() -> ClientLink {
 }
 
 fn promise(link: &mut ClientLink, now: u64, sent_ns: u64, revoked: Vec<u64>) {
-    link.receive(now, ToClient::Alive { birth: BIRTH, sent_ns, duration_ns: LEASE, revoked });
+    link.receive(now, ToClient::Alive { generation: GENERATION, sent_ns, duration_ns: LEASE, revoked });
 }
 
 fn grant(link: &mut ClientLink, now: u64, number: u64) {
-    link.receive(now, ToClient::Granted { birth: BIRTH, number, fence: None, more: 0, brief: false });
+    link.receive(
+        now,
+        ToClient::Granted {
+            generation: GENERATION,
+            number,
+            fence: None,
+            delegated_entries: 0,
+            contended: false,
+        },
+    );
 }
 
 fn sent(link: &mut ClientLink) -> Vec<ToMember> {
     link.take_messages().collect()
 }
 
-fn wish(name: &str) -> Wish {
-    Wish::of(LockName::new(name))
+fn request(name: &str) -> LockRequest {
+    LockRequest::exclusive(LockName::new(name))
 }
 
 /// Polls the link at each of its wake times. Returns the messages that it sends, with their times.
@@ -65,14 +74,14 @@ fn keep_alive_is_sent_every_fifth_of_a_lease() {
 fn keep_alive_is_sent_earlier_after_a_renewal_shorter_than_a_lease() {
     let mut link = open();
     let duration_ns = 100 * MS;
-    link.receive(0, ToClient::Alive { birth: BIRTH, sent_ns: 0, duration_ns, revoked: Vec::new() });
+    link.receive(0, ToClient::Alive { generation: GENERATION, sent_ns: 0, duration_ns, revoked: Vec::new() });
     assert_eq!(link.wake_ns(), 20 * MS);
 }
 
 #[test]
 fn request_is_repeated_until_it_is_answered() {
     let mut link = alive();
-    let number = link.acquire(0, wish("m")).unwrap();
+    let number = link.acquire(0, request("m")).unwrap();
     assert!(matches!(sent(&mut link)[..], [ToMember::Acquire { .. }]));
     let mut requests = 0;
     for beat in 1..=10 {
@@ -90,13 +99,13 @@ fn request_is_repeated_until_it_is_answered() {
 #[test]
 fn release_is_repeated_until_it_is_answered() {
     let mut link = alive();
-    let number = link.acquire(0, wish("m")).unwrap();
+    let number = link.acquire(0, request("m")).unwrap();
     grant(&mut link, 0, number);
     link.release(0, number);
     sent(&mut link);
     let repeated = run(&mut link, 900 * MS);
     assert!(repeated.iter().any(|(at, said)| (*at, said) == (500 * MS, &ToMember::Release { number })));
-    link.receive(900 * MS, ToClient::Ended { number, how: Ended::Released });
+    link.receive(900 * MS, ToClient::Ended { number, outcome: Ended::Released });
     promise(&mut link, 900 * MS, 900 * MS, Vec::new());
     let after = run(&mut link, 1_800 * MS);
     assert!(after.iter().all(|(_, said)| matches!(said, ToMember::KeepAlive { .. })), "{after:?}");
@@ -105,10 +114,10 @@ fn release_is_repeated_until_it_is_answered() {
 #[test]
 fn revoked_hold_is_released_by_a_message() {
     let mut link = alive();
-    let number = link.acquire(0, wish("m")).unwrap();
+    let number = link.acquire(0, request("m")).unwrap();
     grant(&mut link, 0, number);
     sent(&mut link);
-    link.receive(MS, ToClient::Ended { number, how: Ended::Revoked });
+    link.receive(MS, ToClient::Ended { number, outcome: Ended::Revoked });
     assert_eq!(sent(&mut link), [ToMember::Release { number }]);
     promise(&mut link, 2 * MS, MS, vec![number]);
     assert_eq!(sent(&mut link), [ToMember::Release { number }], "the member has not received the first one");
@@ -118,7 +127,7 @@ fn revoked_hold_is_released_by_a_message() {
 fn many_waiting_requests_are_repeated_in_turns() {
     let mut link = alive();
     for n in 0..1_000 {
-        link.acquire(0, wish(&format!("m{n}"))).unwrap();
+        link.acquire(0, request(&format!("m{n}"))).unwrap();
     }
     sent(&mut link);
     let mut repeated = Vec::new();
@@ -142,20 +151,20 @@ fn many_waiting_requests_are_repeated_in_turns() {
 #[test]
 fn daemon_that_answers_no_keep_alive_for_a_lease_is_given_up() {
     let mut link = open();
-    let numbers = [link.acquire(0, wish("a")).unwrap(), link.acquire(0, wish("b")).unwrap()];
+    let numbers = [link.acquire(0, request("a")).unwrap(), link.acquire(0, request("b")).unwrap()];
     run(&mut link, LEASE - 1);
     assert_eq!(link.ended(), None);
     run(&mut link, LEASE);
     assert_eq!((link.ended(), link.next_daemon()), (Some(LinkEnd::Silent), 1));
     let moved: Vec<u64> = link.take_moved().into_iter().map(|(number, _)| number).collect();
     assert_eq!(moved, numbers, "in the order of the requests");
-    assert!(link.acquire(LEASE, wish("c")).is_none());
+    assert!(link.acquire(LEASE, request("c")).is_none());
 }
 
 #[test]
 fn grant_without_a_lease_does_not_keep_a_silent_link() {
     let mut link = open();
-    let number = link.acquire(0, wish("a")).unwrap();
+    let number = link.acquire(0, request("a")).unwrap();
     grant(&mut link, 1, number);
     run(&mut link, LEASE);
     assert_eq!(link.ended(), Some(LinkEnd::Silent));
@@ -166,7 +175,7 @@ fn silent_daemon_is_given_up_only_once_a_request_waits() {
     let mut link = open();
     run(&mut link, 10 * LEASE);
     assert_eq!(link.ended(), None, "an operator may look at a member that does not serve");
-    link.acquire(10 * LEASE, wish("a")).unwrap();
+    link.acquire(10 * LEASE, request("a")).unwrap();
     link.poll(10 * LEASE);
     assert_eq!(link.ended(), Some(LinkEnd::Silent));
 }
@@ -174,7 +183,7 @@ fn silent_daemon_is_given_up_only_once_a_request_waits() {
 #[test]
 fn reconnecting_does_not_excuse_a_silent_daemon() {
     let mut link = open();
-    link.acquire(0, wish("a")).unwrap();
+    link.acquire(0, request("a")).unwrap();
     for n in 1..10 {
         link.closed(n * LEASE / 10);
         assert_eq!(link.connection(), Connection::Connecting { daemon: 0 });
@@ -187,7 +196,7 @@ fn reconnecting_does_not_excuse_a_silent_daemon() {
 #[test]
 fn session_that_expires_ends_its_link_and_the_next_daemon_is_tried() {
     let mut link = alive();
-    let number = link.acquire(0, wish("a")).unwrap();
+    let number = link.acquire(0, request("a")).unwrap();
     grant(&mut link, 0, number);
     run(&mut link, LEASE);
     assert_eq!((link.ended(), link.next_daemon()), (Some(LinkEnd::Expired), 1));
@@ -197,7 +206,7 @@ fn session_that_expires_ends_its_link_and_the_next_daemon_is_tried() {
 #[test]
 fn session_unknown_to_its_member_is_opened_again_at_the_same_daemon() {
     let mut link = alive();
-    link.acquire(0, wish("a")).unwrap();
+    link.acquire(0, request("a")).unwrap();
     link.receive(1, ToClient::NoSession);
     assert_eq!((link.ended(), link.next_daemon()), (Some(LinkEnd::Unknown), 0));
     assert_eq!(link.take_moved().len(), 1);
@@ -206,9 +215,9 @@ fn session_unknown_to_its_member_is_opened_again_at_the_same_daemon() {
 #[test]
 fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
     let mut link = alive();
-    let held = link.acquire(0, wish("a")).unwrap();
+    let held = link.acquire(0, request("a")).unwrap();
     grant(&mut link, 0, held);
-    let waits = link.acquire(0, wish("b")).unwrap();
+    let waits = link.acquire(0, request("b")).unwrap();
     link.closed(1);
     assert_eq!(link.connection(), Connection::Connecting { daemon: 0 }, "the daemon that knows the session");
     link.not_opened(2);
@@ -223,9 +232,9 @@ fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
         said.contains(&ToMember::Release { number: waits }),
         "the moved request is cancelled here: {said:?}"
     );
-    link.receive(61 * MS, ToClient::Ended { number: waits, how: Ended::Cancelled });
+    link.receive(61 * MS, ToClient::Ended { number: waits, outcome: Ended::Cancelled });
     link.release(62 * MS, held);
-    link.receive(63 * MS, ToClient::Ended { number: held, how: Ended::Released });
+    link.receive(63 * MS, ToClient::Ended { number: held, outcome: Ended::Released });
     link.poll(64 * MS);
     assert_eq!(link.ended(), Some(LinkEnd::Closed), "the retired link has no holds left");
     assert_eq!(sent(&mut link), [ToMember::Close]);
@@ -234,13 +243,13 @@ fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
 #[test]
 fn requests_move_away_from_a_member_that_leaves() {
     let mut link = alive();
-    let held = link.acquire(0, wish("a")).unwrap();
+    let held = link.acquire(0, request("a")).unwrap();
     grant(&mut link, 0, held);
-    let waits = link.acquire(0, wish("b")).unwrap();
-    link.receive(1, ToClient::Ended { number: waits, how: Ended::Leaving });
+    let waits = link.acquire(0, request("b")).unwrap();
+    link.receive(1, ToClient::Ended { number: waits, outcome: Ended::Leaving });
     assert_eq!(link.take_moved().len(), 1);
     assert!(link.is_retired() && link.session().may_use(1, held));
-    assert_eq!(link.session().progress(waits), Some(&Progress::Over(Ended::Leaving)));
+    assert_eq!(link.session().progress(waits), Some(&Progress::Ended(Ended::Leaving)));
 }
 
 #[test]

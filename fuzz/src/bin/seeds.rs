@@ -9,8 +9,10 @@ use lockkeeper_fuzz::cluster::Cluster;
 use lockkeeper_fuzz::hello::{self, Purpose, Reply};
 use lockkeeper_fuzz::records::{self, Kind};
 use lockkeeper_member::MemberId;
-use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome,
+};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use std::fs;
 
 /// How many frames of one cluster make seeds.
@@ -64,33 +66,36 @@ fn native() -> Vec<Vec<u8>> {
     let session = 1;
     let said = [
         ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 },
-        ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("a")) },
+        ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("a")) },
         ToMember::Release { number: 1 },
         ToMember::Close,
     ];
     let mut client = Vec::new();
     for said in said {
-        lockkeeper_session::protocol::encode(&ToDaemon::Say(session, said), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut client);
     }
     for ask in [
-        Ask::Locks(None),
-        Ask::Watch,
-        Ask::Cluster,
-        Ask::ForceRelease("a".into()),
-        Ask::Remove(3),
-        Ask::Leave,
+        DaemonQuery::Locks(None),
+        DaemonQuery::Watch,
+        DaemonQuery::Cluster,
+        DaemonQuery::ForceRelease("a".into()),
+        DaemonQuery::Remove(3),
+        DaemonQuery::Leave,
     ] {
-        lockkeeper_session::protocol::encode(&ToDaemon::Ask(1, ask), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Query(1, ask), &mut client);
     }
     let mut hello = lockkeeper_session::protocol::opening().to_vec();
     let secret = Secret::new([7; 16]);
-    lockkeeper_session::protocol::encode(&Hello { secret, token: Some("secret".into()), for_locks: true }, &mut hello);
+    lockkeeper_session::protocol::encode(
+        &Hello { secret, token: Some("secret".into()), for_locks: true },
+        &mut hello,
+    );
     let mut greeting = Vec::new();
     let welcome = Welcome { member: 1, lease_ns: 1_200_000_000, moment_ns: 1_000_000, members: 3 };
     lockkeeper_session::protocol::encode(&Greeting::Welcome(welcome), &mut greeting);
     let mut daemon = Vec::new();
-    lockkeeper_session::protocol::encode(&FromDaemon::Hear(session, ToClient::NoSession), &mut daemon);
-    lockkeeper_session::protocol::encode(&FromDaemon::Answer(1, Answer::Released(1)), &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Session(session, ToClient::NoSession), &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Reply(1, DaemonReply::Released(1)), &mut daemon);
     lockkeeper_session::protocol::encode(&FromDaemon::Changed, &mut daemon);
     let all = [hello, greeting, daemon, client];
     (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
@@ -122,7 +127,8 @@ fn main() -> std::io::Result<()> {
     };
     save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
 
-    let wish = ToMember::Acquire { number: 9, settled: 0, wish: Wish::of(LockName::new("9")) };
+    let wish =
+        ToMember::Acquire { number: 9, settled: 0, request: LockRequest::exclusive(LockName::new("9")) };
     let client =
         [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
             .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));

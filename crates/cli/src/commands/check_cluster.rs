@@ -47,7 +47,7 @@ pub struct ClusterFlags {
     service: bool,
     /// Disable one guard of the protocol, such as no-wait, to show that the check finds the bug; a wrong name lists
     /// the bug switches.
-    #[arg(long, alias = "flaw", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    #[arg(long, alias = "bug", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
     bug: Option<String>,
 }
 

@@ -32,7 +32,7 @@ pub struct Flags {
     faults: String,
     /// Disable one guard of the protocol, such as no-freeze, to show that the simulation finds the bug; a wrong name
     /// lists the bug switches.
-    #[arg(long, alias = "flaw", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    #[arg(long, alias = "bug", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
     bug: Option<String>,
 }
 

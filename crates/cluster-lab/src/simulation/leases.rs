@@ -139,7 +139,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let clock = self.machines[machine].clock.read(self.now);
         let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { return };
         let session = lease.session.id();
-        for said in lease.session.say(clock) {
+        for said in lease.session.all_messages(clock) {
             self.after(0, What::Local { machine, session, said });
         }
     }
@@ -150,15 +150,15 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
         let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };
         match said {
-            ToClient::Ended { how: Ended::Revoked, .. } => lease.revoked = true,
+            ToClient::Ended { outcome: Ended::Revoked, .. } => lease.revoked = true,
             // The session is replaced once its lease has expired.
             ToClient::NoSession => {}
-            ToClient::Alive { birth, sent_ns, duration_ns, revoked } => {
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked } => {
                 lease.revoked |= !revoked.is_empty();
                 let revoked = Vec::new();
-                lease.session.hear(clock, ToClient::Alive { birth, sent_ns, duration_ns, revoked });
+                lease.session.receive(clock, ToClient::Alive { generation, sent_ns, duration_ns, revoked });
             }
-            said => drop(lease.session.hear(clock, said)),
+            said => drop(lease.session.receive(clock, said)),
         }
     }
 

@@ -141,13 +141,13 @@ impl ClusterSpec {
         }
         config.rounds = 2;
         // Small chunks: every list has several, so that chunks are lost and reordered too.
-        config.part_bytes = 40;
+        config.chunk_bytes = 40;
         if let Some(own) = self.most_own_locks {
             config.most_locks = 2 * self.members * own;
         }
         if self.item_ns > 0 {
             config.slice = Self::SLICE;
-            config.part_bytes = 600;
+            config.chunk_bytes = 600;
             config.install_ns = 10 * self.item_ns;
         }
         config

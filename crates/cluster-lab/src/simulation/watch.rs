@@ -1,7 +1,8 @@
 //! Checks the properties of a cluster from outside. It does not influence the run.
 
 use lockkeeper_member::{
-    Birth, Fence, Held, Items, LockMode, LockName, Node, Note, Report, SessionId, ToClient, ToMember,
+    ChunkedList, Fence, Generation, LockMode, LockName, Node, Note, Report, SessionId, StartHold, ToClient,
+    ToMember,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,13 +99,13 @@ pub struct Watch {
     pub inside: BTreeMap<LockName, Vec<Inside>>,
     /// The highest fence of each lock, for each mode.
     highest: BTreeMap<LockName, BTreeMap<LockMode, Fence>>,
-    starts: BTreeMap<u64, Items<Held>>,
+    starts: BTreeMap<u64, ChunkedList<StartHold>>,
     reports: BTreeMap<Node, (u64, Report)>,
-    granted: BTreeSet<(SessionId, Birth, u64)>,
+    granted: BTreeSet<(SessionId, Generation, u64)>,
     /// The lock of each acquisition requested from a member, and whether the request is re-entrant.
     requested: BTreeMap<(SessionId, u64), (LockName, bool)>,
     /// The acquisitions of each lock and session that were granted and have not ended.
-    held: BTreeMap<(SessionId, Birth, LockName), BTreeSet<u64>>,
+    held: BTreeMap<(SessionId, Generation, LockName), BTreeSet<u64>>,
     /// The session and fence of the last entry of each lock.
     last: BTreeMap<LockName, (SessionId, Fence)>,
     installed: BTreeMap<Node, u64>,
@@ -212,7 +213,7 @@ impl Watch {
         }
     }
 
-    fn started(&mut self, now: u64, epoch: u64, holds: &Items<Held>) {
+    fn started(&mut self, now: u64, epoch: u64, holds: &ChunkedList<StartHold>) {
         self.outcome.views += 1;
         if let Some(before) = self.starts.insert(epoch, holds.clone()) {
             self.broken(
@@ -237,7 +238,7 @@ impl Watch {
 
     /// Records a request that arrives at a member.
     pub fn requested(&mut self, session: SessionId, said: &ToMember) {
-        if let ToMember::Acquire { number, wish, .. } = said {
+        if let ToMember::Acquire { number, request: wish, .. } = said {
             self.requested.insert((session, *number), (wish.lock.clone(), wish.reentrant));
         }
     }
@@ -245,19 +246,19 @@ impl Watch {
     /// Records a message of a member to a client. `lease_left_ns` is the remaining time of the member's lease.
     pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
         if let ToClient::Ended { number, .. } = said {
-            let first = (session, Birth::default(), LockName::new(""));
+            let first = (session, Generation::default(), LockName::new(""));
             let of_session = self.held.range_mut(first..).take_while(|(key, _)| key.0 == session);
             for (_, numbers) in of_session {
                 numbers.remove(number);
             }
         }
-        let ToClient::Granted { number, fence, birth, .. } = said else { return };
-        if !self.granted.insert((session, *birth, *number)) {
+        let ToClient::Granted { number, fence, generation, .. } = said else { return };
+        if !self.granted.insert((session, *generation, *number)) {
             return;
         }
         let requested = self.requested.get(&(session, *number)).cloned();
         let (lock, reentrant) = requested.unwrap_or_else(|| (LockName::new(""), false));
-        let held = self.held.entry((session, *birth, lock)).or_default();
+        let held = self.held.entry((session, *generation, lock)).or_default();
         let nested = reentrant && !held.is_empty();
         held.insert(*number);
         // A re-entrant acquisition belongs to a hold that was granted before, perhaps in an earlier view. It is

@@ -6,8 +6,8 @@ use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::check::intern::Interner;
 use lockkeeper_member::{
-    BugSwitch, Config, Event, Frame, LockMode, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, Report, SessionId, ToClient, ToMember, View, Wish,
+    BugSwitch, Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Report, SessionId, ToClient, ToMember, View,
 };
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};
@@ -189,7 +189,7 @@ impl<P: MutualExclusion> Tables<P> {
             Cause::Decided(view) => Event::Port(PortEvent::Decided(self.view(view).clone())),
             Cause::Leading(term) => Event::Port(PortEvent::Leading { term }),
             Cause::Deposed => Event::Port(PortEvent::Deposed),
-            Cause::Confirmed(question) => Event::Port(PortEvent::Confirmed { question }),
+            Cause::Confirmed(question) => Event::Port(PortEvent::Confirmed { number: question }),
             Cause::Leader(who) => Event::Port(PortEvent::Leader(Some(MemberId(who as u32 + 1)))),
             Cause::Opens => {
                 Event::Client(session, ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 })
@@ -197,8 +197,8 @@ impl<P: MutualExclusion> Tables<P> {
             Cause::Asks(number) => {
                 let reads = is_reader(self.readers, node.id.0 as usize - 1);
                 let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
-                let wish = Wish { mode, ..Wish::of(LockName::new("lock")) };
-                Event::Client(session, ToMember::Acquire { number, settled: 0, wish })
+                let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new("lock")) };
+                Event::Client(session, ToMember::Acquire { number, settled: 0, request: wish })
             }
             Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),
         }

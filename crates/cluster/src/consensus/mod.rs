@@ -283,10 +283,10 @@ impl Consensus {
         });
         let stopping = watch::Sender::new(false);
         let (watching, keeping, electing) = (inner.clone(), inner.clone(), inner.clone());
-        let [stop_watching, stop_keeping, stop_electing] = [(); 3].map(|()| stopping.subscribe());
+        let [stop_watching, end_delegations, stop_electing] = [(); 3].map(|()| stopping.subscribe());
         let background = vec![
             tokio::spawn(async move { watching.watch(stop_watching).await }),
-            tokio::spawn(async move { keeping.keep(stop_keeping).await }),
+            tokio::spawn(async move { keeping.keep(end_delegations).await }),
             tokio::spawn(async move { electing.elect(stop_electing).await }),
         ];
         let messenger = tokio::spawn(messenger.run());

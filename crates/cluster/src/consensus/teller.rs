@@ -104,7 +104,7 @@ impl Teller {
     pub fn confirmed(&self, life: u64, question: u64, term: u64) {
         let told = locked(&self.told);
         if told.leading == Some(term) && self.life() == life {
-            self.send(PortEvent::Confirmed { question });
+            self.send(PortEvent::Confirmed { number: question });
         }
     }
 

@@ -11,8 +11,8 @@ use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, ClusterSettings, Event, Fence, Frame, LockMode, LockName, LockStatus, MemberId,
-    NoFence, PortEvent, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
+    Acquisition, Body, ClusterSettings, Event, Fence, Frame, LockList, LockMode, LockName, LockRequest,
+    LockScan, LockStatus, MemberId, NoFence, PortEvent, Query, Reply, SessionId, ToMember,
 };
 use lockkeeper_session::Progress;
 use std::collections::hash_map::Entry;
@@ -55,7 +55,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.lock().locals.get(&client).map(|local| local.session.id())
     }
 
-    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked> {
+    fn acquire(&self, client: u64, wish: LockRequest, span: Span) -> Result<Asked> {
         let state = &mut *self.turn();
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
@@ -72,7 +72,9 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
         let settled = local.session.settle();
-        span.in_scope(|| self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish })));
+        span.in_scope(|| {
+            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request: wish }))
+        });
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
         }
@@ -86,7 +88,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
                 self.metrics.wait.observe(0.0);
                 Ok(Asked::Granted(number, fence))
             }
-            Some(Progress::Over(how)) => Ok(Asked::Ended(*how)),
+            Some(Progress::Ended(how)) => Ok(Asked::Ended(*how)),
             progress => {
                 if let Some(Progress::Held(_)) = progress {
                     state.untold.push((client, number));
@@ -178,7 +180,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.tables.subscribe()
     }
 
-    fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+    fn table_changes(&self, from: u64) -> Option<(LockList, u64)> {
         let state = self.lock();
         state.member.changes(now_ns(), from, self.config.slice).filter(|_| state.stopped.is_none())
     }
@@ -192,19 +194,19 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.config.most_own_locks(state.member.running().map_or(1, |view| view.members.len()))
     }
 
-    fn claimed(&self, lock: &LockName) -> Option<LockMode> {
+    fn mode_in_use(&self, lock: &LockName) -> Option<LockMode> {
         let state = self.lock();
-        if state.stopped.is_some() { None } else { state.member.claimed(lock) }
+        if state.stopped.is_some() { None } else { state.member.mode_in_use(lock) }
     }
 
-    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (LockList, u64) {
         // A long table is read in chunks. The lock is released between two chunks, so that other threads can step the
         // machine.
-        let mut scan = TableScan::new(Query::Page(after), most_bytes);
+        let mut scan = LockScan::new(Query::Page(after), most_bytes);
         loop {
             let state = self.lock();
             if state.stopped.is_some() {
-                return (Table::new(), 0);
+                return (LockList::new(), 0);
             }
             if state.member.scan(now_ns(), self.config.slice, &mut scan) {
                 drop(state);
@@ -220,7 +222,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if state.stopped.is_none() {
             state.next_survey += 1;
             state.surveyors.insert(state.next_survey, told);
-            self.step(state, Event::Survey(state.next_survey, query));
+            self.step(state, Event::Query(state.next_survey, query));
         }
         hears
     }
@@ -294,7 +296,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if let Body::Link { packet, .. } = &frame.body
             && let Some((_, message)) = &packet.payload
         {
-            self.trace(state, &message.lock, "receives", name_of(&message.words), from);
+            self.trace(state, &message.lock, "receives", name_of(&message.content), from);
         }
         self.step(state, Event::Frame(frame));
         Ok(())
@@ -313,10 +315,10 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.step(&mut self.turn(), Event::Port(event));
     }
 
-    fn leave_cluster(&self, patience_ns: u64) {
+    fn leave_cluster(&self, timeout_ns: u64) {
         let state = &mut *self.turn();
         state.leaving = true;
-        self.step(state, Event::Leave { patience_ns });
+        self.step(state, Event::Leave { timeout_ns });
     }
 
     fn stop(&self, why: &str) {

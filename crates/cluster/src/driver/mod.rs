@@ -207,7 +207,7 @@ impl<P: MutualExclusion> Driver<P> {
             for request in out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => consensus.propose(view),
-                    PortRequest::Confirm { question, term } => consensus.confirm(question, term),
+                    PortRequest::Confirm { number: question, term } => consensus.confirm(question, term),
                     PortRequest::StepDown { .. } => consensus.step_down(),
                 }
             }
@@ -275,7 +275,7 @@ impl<P: MutualExclusion> Driver<P> {
         if let Body::Link { epoch, packet } = &frame.body
             && let Some((number, message)) = &packet.payload
         {
-            let to = Node { id: frame.to, incarnation: frame.life.unwrap_or_default() };
+            let to = Node { id: frame.to, incarnation: frame.incarnation.unwrap_or_default() };
             // Example: messages 4 and 5 of epoch 7 have been sent, so `next` is (7, 6). Message 5 of epoch 7 is now a
             // retransmission; message 1 of epoch 8 is new, because epochs are compared first.
             let next = state.sent.entry(to).or_default();
@@ -283,7 +283,7 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.resent.inc();
             } else {
                 *next = (*epoch, number + 1);
-                let kind = name_of(&message.words);
+                let kind = name_of(&message.content);
                 self.metrics.messages.get_or_create(&metrics::Word { kind }).inc();
                 self.trace(state, &message.lock, "sends", kind, frame.to);
             }
@@ -333,7 +333,7 @@ impl<P: MutualExclusion> Driver<P> {
 
     fn note(&self, state: &mut State<P>, note: Note) {
         match note {
-            Note::Wedged { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
+            Note::Frozen { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
             Note::Reported { .. } => {}
             Note::Refused { from, why } => {
                 self.metrics.refused.inc();
@@ -362,7 +362,7 @@ impl<P: MutualExclusion> Driver<P> {
                 state.left = true;
                 self.halt(state, "it has left its cluster");
             }
-            Note::Survey(number, replies) => {
+            Note::Replies(number, replies) => {
                 if let Some(surveyor) = state.surveyors.remove(&number) {
                     let _ = surveyor.send(replies);
                 }

@@ -106,7 +106,7 @@ pub(crate) struct Because {
 impl Why {
     /// Replaces consecutive locks that the caller may not see by one placeholder, so that neither their names,
     /// holders and waiters nor their number are revealed.
-    pub fn new(why: Option<lockkeeper_member::Why>, sees: impl Fn(&str) -> bool) -> Self {
+    pub fn new(why: Option<lockkeeper_member::WaitExplanation>, sees: impl Fn(&str) -> bool) -> Self {
         let Some(why) = why else { return Self::default() };
         let mut chain: Vec<Because> = Vec::new();
         for because in why.chain {

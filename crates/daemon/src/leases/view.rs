@@ -180,11 +180,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_cluster::{Acquisition, LockMode, SessionId, Who};
+    use lockkeeper_cluster::{Acquisition, LockMode, Participant, SessionId};
     use lockkeeper_member::{LockName, Tag};
 
     fn row(name: &str, holders: &[u64]) -> (Node, Instant, LockStatus, Vec<Hold>) {
-        let who = |client: &u64| Who {
+        let who = |client: &u64| Participant {
             acquisition: Acquisition { session: SessionId { client: *client, number: 1 }, number: 1 },
             mode: LockMode::Shared,
             tag: Tag::default(),

@@ -11,7 +11,9 @@ use crate::rights::Action;
 use crate::snapshots::Snapshot;
 use lockkeeper_cluster::MemberId;
 use lockkeeper_member::check_name;
-use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, LONGEST_FROM_DAEMON, Line, LockLine};
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, FromDaemon, LONGEST_FROM_DAEMON, LockLine, ParticipantLine,
+};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -42,28 +44,29 @@ impl Answers {
     }
 
     /// Starts answering a query. The reply follows asynchronously.
-    pub fn begin(&mut self, front: Arc<Front>, client: Arc<Client>, number: u64, ask: Ask) {
+    pub fn begin(&mut self, front: Arc<Front>, client: Arc<Client>, number: u64, ask: DaemonQuery) {
         while self.tasks.try_join_next().is_some() {}
         if self.tasks.len() >= MOST_AT_ONCE {
             let why = format!("at most {MOST_AT_ONCE} queries of one connection are answered at a time");
-            return client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
+            return client.tell(FromDaemon::Reply(number, DaemonReply::Refused(why)));
         }
         match ask {
-            Ask::Watch => {
+            DaemonQuery::Watch => {
                 let began = if self.watches { Ok(()) } else { self.watch(front, client.clone()) };
-                let answer = began.map_or_else(|fault| Answer::Refused(fault.to_string()), |()| Answer::Done);
-                client.tell(FromDaemon::Answer(number, answer));
+                let answer = began
+                    .map_or_else(|fault| DaemonReply::Refused(fault.to_string()), |()| DaemonReply::Done);
+                client.tell(FromDaemon::Reply(number, answer));
             }
-            Ask::Locks(None) => {
+            DaemonQuery::Locks(None) => {
                 self.tasks.spawn(list(front, client, number, Wanted::All));
             }
-            Ask::LocksPage { prefix, after, limit } => {
+            DaemonQuery::LocksPage { prefix, after, limit } => {
                 self.tasks.spawn(list(front, client, number, Wanted::Page { prefix, after, limit }));
             }
             ask => {
                 self.tasks.spawn(async move {
-                    let answer = answer(&front, &client, ask).await.unwrap_or_else(Answer::Refused);
-                    client.tell(FromDaemon::Answer(number, answer));
+                    let answer = answer(&front, &client, ask).await.unwrap_or_else(DaemonReply::Refused);
+                    client.tell(FromDaemon::Reply(number, answer));
                 });
             }
         }
@@ -94,7 +97,7 @@ enum Wanted {
 
 /// Replies with a list, which the worker thread builds. The client's next list waits until this one has been sent.
 async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wanted) {
-    let refuse = |why: String| client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
+    let refuse = |why: String| client.tell(FromDaemon::Reply(number, DaemonReply::Refused(why)));
     let after = if let Wanted::Page { after, .. } = &wanted { after.clone() } else { None };
     let asked = Instant::now();
     let turn = match front.turn(client.account()).await {
@@ -114,7 +117,7 @@ async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wante
             }
         };
         let mut frame = Vec::new();
-        lockkeeper_session::protocol::encode(&FromDaemon::Answer(number, answer), &mut frame);
+        lockkeeper_session::protocol::encode(&FromDaemon::Reply(number, answer), &mut frame);
         frame
     };
     match front.snapshots.worker().run(make).await {
@@ -128,12 +131,12 @@ async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wante
 
 /// Approximate size of a lock in a reply, in bytes.
 fn bytes_of(line: &LockLine) -> usize {
-    let party = |line: &Line| 64 + line.acquisition.len() + line.owner.len() + line.purpose.len();
+    let party = |line: &ParticipantLine| 64 + line.acquisition.len() + line.owner.len() + line.purpose.len();
     16 + line.name.len() + line.holders.iter().chain(&line.waiters).map(party).sum::<usize>()
 }
 
 /// All locks that the client may see, if they fit into one reply.
-fn all(snapshot: &Snapshot, who: &Principal) -> Answer {
+fn all(snapshot: &Snapshot, who: &Principal) -> DaemonReply {
     let ranges = snapshot.ranges(&who.scope(""), None);
     let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
     let (mut lines, mut bytes) = (Vec::new(), 0);
@@ -147,15 +150,15 @@ fn all(snapshot: &Snapshot, who: &Principal) -> Answer {
     }
     if lines.len() < count || snapshot.until().is_some() {
         let all = count as u64 + snapshot.left_out;
-        return Answer::Refused(format!(
+        return DaemonReply::Refused(format!(
             "the list has about {all} locks, too many for one reply: request it page by page"
         ));
     }
-    Answer::Locks(lines)
+    DaemonReply::Locks(lines)
 }
 
 /// A page of the locks with these prefixes.
-fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) -> Answer {
+fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) -> DaemonReply {
     let ranges = snapshot.ranges(scope, after);
     let mut left = ranges.iter().map(|range| range.len() as u64).sum::<u64>();
     let (mut locks, mut bytes) = (Vec::new(), 0);
@@ -171,58 +174,58 @@ fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) 
     }
     let last = locks.last().map(|line: &LockLine| line.name.clone()).filter(|_| left > 0);
     let next = last.or_else(|| snapshot.until().map(ToString::to_string));
-    Answer::LocksPage { locks, next, left_out: left + snapshot.left_out }
+    DaemonReply::LocksPage { locks, next, left_out: left + snapshot.left_out }
 }
 
-async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, String> {
+async fn answer(front: &Front, client: &Client, ask: DaemonQuery) -> Result<DaemonReply, String> {
     let (shared, who) = (&front.shared, &client.principal());
     let may =
         |action, name: &str| shared.check(NATIVE, who, action, name).map_err(|denied| denied.to_string());
     let is_name = |name: &str| check_name(name).map_err(|why| format!("bad lock name: {why}"));
     let failed = |error: lockkeeper_cluster::Error| error.to_string();
     Ok(match ask {
-        Ask::Locks(Some(name)) if who.sees(&name) => {
+        DaemonQuery::Locks(Some(name)) if who.sees(&name) => {
             is_name(&name)?;
             let lock = listing::one(&shared.member, &name).await.map_err(failed)?;
-            Answer::Locks((!lock.is_empty()).then(|| lock.line()).into_iter().collect())
+            DaemonReply::Locks((!lock.is_empty()).then(|| lock.line()).into_iter().collect())
         }
-        Ask::Locks(_) => Answer::Locks(Vec::new()),
+        DaemonQuery::Locks(_) => DaemonReply::Locks(Vec::new()),
         // Handled in `begin`.
-        Ask::Watch | Ask::LocksPage { .. } => Answer::Done,
-        Ask::Cluster => {
+        DaemonQuery::Watch | DaemonQuery::LocksPage { .. } => DaemonReply::Done,
+        DaemonQuery::Cluster => {
             may(Action::Cluster, "")?;
-            Answer::Cluster(listing::cluster(&shared.member))
+            DaemonReply::Cluster(listing::cluster(&shared.member))
         }
-        Ask::ForceRelease(name) => {
+        DaemonQuery::ForceRelease(name) => {
             is_name(&name)?;
             may(Action::ForceRelease, &name)?;
             let released = shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
-            Answer::Released(released.len() as u32)
+            DaemonReply::Released(released.len() as u32)
         }
-        Ask::Why(name) => {
+        DaemonQuery::Why(name) => {
             is_name(&name)?;
             may(Action::See, &name)?;
             let failed = |fault: Fault| fault.to_string();
             let _turn = front.turn(client.account()).await.map_err(failed)?;
-            Answer::Why(listing::why(&front.snapshots, &name, who).await.map_err(failed)?)
+            DaemonReply::Why(listing::why(&front.snapshots, &name, who).await.map_err(failed)?)
         }
-        Ask::Remove(id) => {
+        DaemonQuery::Remove(id) => {
             may(Action::RemoveMember, "")?;
             shared.member.remove(MemberId(id)).await.map_err(failed)?;
-            Answer::Done
+            DaemonReply::Done
         }
-        Ask::Set(changes) => {
+        DaemonQuery::Set(changes) => {
             may(Action::ChangeSettings, "")?;
             shared.member.change_settings(&changes).await.map_err(|error| match error {
                 lockkeeper_cluster::Error::BadOption(why) => why,
                 other => other.to_string(),
             })?;
-            Answer::Done
+            DaemonReply::Done
         }
-        Ask::Leave => {
+        DaemonQuery::Leave => {
             may(Action::Leave, "")?;
             shared.leave.notify_one();
-            Answer::Done
+            DaemonReply::Done
         }
     })
 }

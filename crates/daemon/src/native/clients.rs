@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::trace::Trace;
 use crate::turns::Turn;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended, LockName, Wish, check_name};
+use lockkeeper_member::{Acquisition, Ended, LockName, LockRequest, check_name};
 use lockkeeper_session::protocol::{FromDaemon, Refusal, Secret};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -203,8 +203,11 @@ impl Client {
     /// end; its connection is for queries only.
     fn answer_keep_alive(&self, session: u64, sent_ns: u64) {
         let duration_ns = u64::try_from(self.front.shared.member.lease().as_nanos()).unwrap_or(u64::MAX);
-        let (birth, revoked) = (lockkeeper_member::Birth::default(), Vec::new());
-        self.tell(FromDaemon::Hear(session, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
+        let (generation, revoked) = (lockkeeper_member::Generation::default(), Vec::new());
+        self.tell(FromDaemon::Session(
+            session,
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked },
+        ));
     }
 
     fn admit(&self, session: SessionId, said: &ToMember) -> Result<(), Refusal> {
@@ -212,9 +215,9 @@ impl Client {
             ToMember::KeepAlive { first, .. } => {
                 self.admit_session(session, *first).map_err(Refusal::Because)
             }
-            ToMember::Acquire { number, wish, .. } => {
+            ToMember::Acquire { number, request: wish, .. } => {
                 self.admit_wish(session, *number, wish).map_err(Refusal::Because)?;
-                match self.front.shared.member.claimed(&wish.lock.name) {
+                match self.front.shared.member.mode_in_use(&wish.lock.name) {
                     Some(mode) if !mode.same_lock_as(wish.mode) => Err(Refusal::InUseAs(mode)),
                     _ => Ok(()),
                 }
@@ -227,7 +230,7 @@ impl Client {
         }
     }
 
-    fn admit_wish(&self, session: SessionId, number: u64, wish: &Wish) -> Result<(), String> {
+    fn admit_wish(&self, session: SessionId, number: u64, wish: &LockRequest) -> Result<(), String> {
         let name = &wish.lock.name;
         check_name(name).map_err(|why| format!("bad lock name: {why}"))?;
         wish.tag.check().map_err(|why| format!("bad owner or purpose: {why}"))?;
@@ -256,7 +259,7 @@ impl Client {
     }
 
     /// The log span of a request, with the same fields as for HTTP.
-    fn span(&self, acquisition: Acquisition, wish: &Wish) -> Span {
+    fn span(&self, acquisition: Acquisition, wish: &LockRequest) -> Span {
         tracing::info_span!(
             "acquire", trace = %Trace::of_tag(&wish.tag.owner, &wish.tag.purpose).id(), lock = %wish.lock.name, %acquisition,
             who = %self.who, by = NATIVE
@@ -307,8 +310,8 @@ impl Client {
 
     fn note(&self, state: &mut State, session: SessionId, said: &ToClient) {
         match said {
-            ToClient::Alive { .. } | ToClient::Wanted { .. } => {}
-            ToClient::Granted { number, fence, more, .. } => {
+            ToClient::Alive { .. } | ToClient::Recall { .. } => {}
+            ToClient::Granted { number, fence, delegated_entries: more, .. } => {
                 if let Some(open) = state.open.get_mut(&(session.number, *number))
                     && !std::mem::replace(&mut open.held, true)
                 {
@@ -323,7 +326,7 @@ impl Client {
                     self.log(session, *number, Line { lock: &name, fence, more, ..self.line("grant") });
                 }
             }
-            ToClient::Ended { number, how } => {
+            ToClient::Ended { number, outcome: how } => {
                 let Some(open) = state.open.remove(&(session.number, *number)) else { return };
                 open.span.in_scope(|| tracing::debug!(?how, "over"));
                 if open.held {
@@ -350,7 +353,7 @@ impl Hears for Client {
     fn hear(&self, session: SessionId, said: ToClient) {
         let mut state = self.lock();
         self.note(&mut state, session, &said);
-        self.push(&mut state, Unread::Message(FromDaemon::Hear(session.number, said)));
+        self.push(&mut state, Unread::Message(FromDaemon::Session(session.number, said)));
     }
 
     fn traced(&self, lock: &LockName) -> Option<Span> {

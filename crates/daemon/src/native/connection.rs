@@ -189,8 +189,8 @@ impl Connection {
 
     fn hear(&mut self, said: ToDaemon) {
         match said {
-            ToDaemon::Say(session, said) => self.client.say(session, said),
-            ToDaemon::Ask(number, ask) => {
+            ToDaemon::Session(session, said) => self.client.say(session, said),
+            ToDaemon::Query(number, ask) => {
                 self.answers.begin(self.clients.front().clone(), self.client.clone(), number, ask);
             }
         }

@@ -44,7 +44,7 @@ async fn native_client_cannot_share_the_session_of_an_http_client() {
     for mut attacker in attackers {
         let heard = attacker.rest().await;
         let granted =
-            heard.iter().find(|frame| matches!(frame, FromDaemon::Hear(_, ToClient::Granted { .. })));
+            heard.iter().find(|frame| matches!(frame, FromDaemon::Session(_, ToClient::Granted { .. })));
         assert!(granted.is_none(), "the attacker receives the victim's grant: {granted:?}");
     }
 }

@@ -1,8 +1,10 @@
 //! A client that implements the native protocol by hand.
 
 use crate::support::soon;
-use lockkeeper_session::protocol::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
-use lockkeeper_session::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon,
+};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -64,13 +66,13 @@ impl Client {
     }
 
     pub async fn tell(&mut self, message: ToMember) {
-        self.send(ToDaemon::Say(self.session, message)).await;
+        self.send(ToDaemon::Session(self.session, message)).await;
     }
 
     /// Opens the session.
     pub async fn open(&mut self) {
         self.keep_alive(true).await;
-        while !matches!(self.next().await, Some(FromDaemon::Hear(_, ToClient::Alive { .. }))) {}
+        while !matches!(self.next().await, Some(FromDaemon::Session(_, ToClient::Alive { .. }))) {}
     }
 
     pub async fn keep_alive(&mut self, first: bool) {
@@ -78,8 +80,8 @@ impl Client {
     }
 
     pub async fn request(&mut self, number: u64, name: &str) {
-        let wish = Wish::of(LockName::new(name));
-        self.tell(ToMember::Acquire { number, settled: 1, wish }).await;
+        let wish = LockRequest::exclusive(LockName::new(name));
+        self.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
     }
 
     /// Acquires a lock that is free.
@@ -87,18 +89,18 @@ impl Client {
         self.request(number, name).await;
         loop {
             match self.next().await {
-                Some(FromDaemon::Hear(_, ToClient::Granted { number: of, .. })) if of == number => return,
-                Some(FromDaemon::Hear(_, ToClient::Alive { .. })) => {}
+                Some(FromDaemon::Session(_, ToClient::Granted { number: of, .. })) if of == number => return,
+                Some(FromDaemon::Session(_, ToClient::Alive { .. })) => {}
                 other => panic!("`{name}` is not granted: {other:?}"),
             }
         }
     }
 
-    pub async fn ask(&mut self, ask: Ask) -> Answer {
-        self.send(ToDaemon::Ask(1, ask)).await;
+    pub async fn ask(&mut self, ask: DaemonQuery) -> DaemonReply {
+        self.send(ToDaemon::Query(1, ask)).await;
         loop {
             match self.next().await {
-                Some(FromDaemon::Answer(1, answer)) => return answer,
+                Some(FromDaemon::Reply(1, answer)) => return answer,
                 Some(_) => {}
                 None => panic!("the daemon closed the connection"),
             }

@@ -188,7 +188,7 @@ async fn client_loses_locks_that_its_narrowed_token_does_not_cover() {
     let mut ended = BTreeMap::new();
     while ended.len() < 2 {
         let (number, how) = match client.next().await {
-            Some(FromDaemon::Hear(_, ToClient::Ended { number, how })) => (number, how),
+            Some(FromDaemon::Session(_, ToClient::Ended { number, outcome: how })) => (number, how),
             Some(FromDaemon::Refuse { number, .. }) => (number, Ended::Refused),
             Some(_) => continue,
             None => panic!("the connection ended: {ended:?}"),

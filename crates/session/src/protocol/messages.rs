@@ -76,14 +76,14 @@ pub struct Welcome {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToDaemon {
     /// A message to the member, from the client's session with this number.
-    Say(u64, ToMember),
+    Session(u64, ToMember),
     /// A query. Its number comes back with the answer.
-    Ask(u64, Ask),
+    Query(u64, DaemonQuery),
 }
 
 /// A query or a command. Commands are idempotent, so a client may repeat them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Ask {
+pub enum DaemonQuery {
     /// Lists the holders and waiters of one lock, or of all locks, over the whole cluster.
     Locks(Option<String>),
     /// Sends [`FromDaemon::Changed`] whenever the answer to [`Locks`](Self::Locks) may have changed, until the
@@ -116,7 +116,7 @@ pub enum Ask {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromDaemon {
     /// A message from the member, to the client's session with this number.
-    Hear(u64, ToClient),
+    Session(u64, ToClient),
     /// The daemon rejects a request, or a session, before it reaches the member.
     Refuse {
         /// The number of the session.
@@ -127,7 +127,7 @@ pub enum FromDaemon {
         why: Refusal,
     },
     /// The answer to the query with that number.
-    Answer(u64, Answer),
+    Reply(u64, DaemonReply),
     /// The locks may have changed.
     Changed,
 }
@@ -144,7 +144,7 @@ pub enum Refusal {
 
 /// The answer to a query.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum DaemonReply {
     /// The command has been carried out.
     Done,
     /// The command was rejected, with the reason.
@@ -174,14 +174,14 @@ pub struct LockLine {
     /// The lock's name.
     pub name: String,
     /// The holders.
-    pub holders: Vec<Line>,
+    pub holders: Vec<ParticipantLine>,
     /// The waiters. The one that has waited longest comes first.
-    pub waiters: Vec<Line>,
+    pub waiters: Vec<ParticipantLine>,
 }
 
 /// A holder or a waiter of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ParticipantLine {
     /// The acquisition as text, for display.
     pub acquisition: String,
     /// The member that serves the client.

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::store::testing::Disk;
-use lockkeeper_member::history::{Happened, Line};
+use lockkeeper_member::history::{HistoryEvent, HistoryRecord};
 use lockkeeper_member::{Node, PortEvent};
 
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -83,7 +83,7 @@ pub struct Cluster {
     pub disks: BTreeMap<MemberId, Disk>,
     pub running: BTreeMap<MemberId, Consensus>,
     pub seen: Arc<Mutex<BTreeMap<MemberId, Seen>>>,
-    pub history: Arc<Mutex<Vec<Line>>>,
+    pub history: Arc<Mutex<Vec<HistoryRecord>>>,
     pub most_voters: usize,
     pub epoch_above: u64,
     /// The settings in the members' configuration.
@@ -134,14 +134,17 @@ impl Cluster {
     pub fn tell(&self, member: MemberId) -> Tell {
         let (seen, history) = (self.seen.clone(), self.history.clone());
         Arc::new(move |event: PortEvent| {
-            history.lock().unwrap().push(Line { member, what: Happened::Told(event.clone()) });
+            history
+                .lock()
+                .unwrap()
+                .push(HistoryRecord { member, event: HistoryEvent::Notified(event.clone()) });
             let mut seen = seen.lock().unwrap();
             let seen = seen.entry(member).or_default();
             match event {
                 PortEvent::Decided(view) => seen.views.push(view),
                 PortEvent::Leading { term } => seen.leading = Some(term),
                 PortEvent::Deposed => seen.leading = None,
-                PortEvent::Confirmed { question } => seen.confirmed.push(question),
+                PortEvent::Confirmed { number: question } => seen.confirmed.push(question),
                 PortEvent::Leader(leader) => seen.leader = leader,
             }
         })
@@ -162,7 +165,7 @@ impl Cluster {
         let disk = self.disks.entry(member).or_insert_with(Disk::new);
         let store = Store::open_on(disk.clone(), member).unwrap();
         self.seen.lock().unwrap().insert(member, Seen::default());
-        self.history.lock().unwrap().push(Line { member, what: Happened::Begins });
+        self.history.lock().unwrap().push(HistoryRecord { member, event: HistoryEvent::Begins });
         let (way, tell) = (self.way(member), self.tell(member));
         let consensus = Consensus::start_on(store, settings, way, tell).await.unwrap();
         self.hub.members.lock().unwrap().insert(address, (member, consensus.clone()));
@@ -172,7 +175,10 @@ impl Cluster {
     /// Starts a new incarnation of a member in the same process.
     pub fn live_again(&self, number: u32) {
         self.seen.lock().unwrap().insert(id(number), Seen::default());
-        self.history.lock().unwrap().push(Line { member: id(number), what: Happened::LivesAgain });
+        self.history
+            .lock()
+            .unwrap()
+            .push(HistoryRecord { member: id(number), event: HistoryEvent::NewIncarnation });
         self.at(number).tell_again();
     }
 
@@ -251,14 +257,14 @@ impl Cluster {
     }
 
     pub fn propose(&self, number: u32, view: View) {
-        let what = Happened::Proposes(view.clone());
-        self.history.lock().unwrap().push(Line { member: id(number), what });
+        let what = HistoryEvent::Proposes(view.clone());
+        self.history.lock().unwrap().push(HistoryRecord { member: id(number), event: what });
         self.at(number).propose(view);
     }
 
     pub fn confirm(&self, number: u32, question: u64, term: u64) {
-        let what = Happened::Asks { question, term };
-        self.history.lock().unwrap().push(Line { member: id(number), what });
+        let what = HistoryEvent::RequestsConfirmation { number: question, term };
+        self.history.lock().unwrap().push(HistoryRecord { member: id(number), event: what });
         self.at(number).confirm(question, term);
     }
 

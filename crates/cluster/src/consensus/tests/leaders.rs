@@ -174,7 +174,7 @@ async fn event_callback_may_call_consensus() {
     let store = Store::open_on(Disk::new(), id(1)).unwrap();
     let started = Consensus::start_on(store, cluster.settings(1), cluster.way(id(1)), Arc::new(tell)).await;
     let _ = consensus.set(started.unwrap());
-    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { question: 1 });
+    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { number: 1 });
     cluster.until("confirmed", confirmed).await;
     assert_eq!(
         told.lock().unwrap().iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count(),

@@ -4,7 +4,7 @@
 use super::address::Daemons;
 use super::link::{Asked, Link, Next, Outcome, Wishing, reason};
 use super::stream::{Connected, NotConnected, Who, connect};
-use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Refusal, Secret, Welcome};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, Secret, Welcome};
 use lockkeeper_session::{LinkEnd, SessionId};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -115,7 +115,7 @@ impl Client {
         let (first, lease_ns) = current.link.hint();
         current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.keep);
         if current.watches {
-            current.link.question(Asked { ask: Ask::Watch, told: oneshot::channel().0 });
+            current.link.question(Asked { ask: DaemonQuery::Watch, told: oneshot::channel().0 });
         }
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
@@ -142,7 +142,7 @@ impl Client {
     }
 
     /// Sends a query to a daemon and waits for the reply. The query is repeated if the daemon goes away.
-    pub async fn question(self: &Arc<Client>, ask: Ask) -> Result<Answer, String> {
+    pub async fn question(self: &Arc<Client>, ask: DaemonQuery) -> Result<DaemonReply, String> {
         let (told, hears) = oneshot::channel();
         self.put(Asked { ask, told });
         hears.await.map_err(|_| String::from("no daemon can be reached"))
@@ -153,7 +153,7 @@ impl Client {
         let receiver = self.changes.subscribe();
         let began = std::mem::replace(&mut self.lock().watches, true);
         if !began {
-            self.question(Ask::Watch).await?;
+            self.question(DaemonQuery::Watch).await?;
         }
         Ok(receiver)
     }

@@ -3,7 +3,7 @@
 //! A lock that is requested once goes back to the daemon on release. A lock that is requested again shortly after its
 //! release is worth a delegation: then only one in `more` + 1 entries costs a message.
 
-use lockkeeper_session::{KEPT_NS, LockName};
+use lockkeeper_session::{LockName, MAX_DELEGATION_NS};
 use std::collections::BTreeMap;
 
 /// The number of further entries to request: the first time, and at most.
@@ -24,7 +24,7 @@ struct Habit {
 impl Habits {
     /// The number of further entries to request for a lock; 0 if it was not released recently.
     pub fn more(&self, now: u64, lock: &LockName) -> u32 {
-        let lately = |habit: &&Habit| now < habit.left_ns.saturating_add(KEPT_NS);
+        let lately = |habit: &&Habit| now < habit.left_ns.saturating_add(MAX_DELEGATION_NS);
         self.0.get(lock).filter(lately).map_or(0, |habit| habit.more)
     }
 
@@ -42,7 +42,7 @@ impl Habits {
             return;
         }
         if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, habit| now < habit.left_ns.saturating_add(KEPT_NS));
+            self.0.retain(|_, habit| now < habit.left_ns.saturating_add(MAX_DELEGATION_NS));
         }
         if self.0.len() < REMEMBERED {
             self.0.insert(lock.clone(), Habit { left_ns: now, more });
@@ -59,8 +59,8 @@ mod tests {
         let (mut habits, lock) = (Habits::default(), LockName::new("m"));
         assert_eq!(habits.more(0, &lock), 0);
         habits.left(0, &lock, 0, 0);
-        assert_eq!(habits.more(KEPT_NS - 1, &lock), FIRST);
-        assert_eq!(habits.more(KEPT_NS, &lock), 0);
+        assert_eq!(habits.more(MAX_DELEGATION_NS - 1, &lock), FIRST);
+        assert_eq!(habits.more(MAX_DELEGATION_NS, &lock), 0);
         habits.left(0, &lock, 64, 64);
         assert_eq!(habits.more(1, &lock), 128);
         habits.left(0, &lock, MOST, MOST);

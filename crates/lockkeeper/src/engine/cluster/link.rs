@@ -7,10 +7,10 @@
 use super::clock::now_ns;
 use super::habits::Habits;
 use crate::lease::{self, Lease};
-use lockkeeper_session::protocol::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, ToDaemon, Welcome};
 use lockkeeper_session::{
-    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, Progress, SessionId, ToClient,
-    Wish,
+    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, LockRequest, Progress,
+    SessionId, ToClient,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,15 +28,15 @@ pub(super) enum Outcome {
 
 /// A waiting lock request. It moves to another link when its daemon goes away.
 pub(super) struct Wishing {
-    pub wish: Wish,
+    pub wish: LockRequest,
     pub told: oneshot::Sender<Outcome>,
     pub place: Arc<Mutex<Place>>,
 }
 
 /// A query that waits for its reply.
 pub(super) struct Asked {
-    pub ask: Ask,
-    pub told: oneshot::Sender<Answer>,
+    pub ask: DaemonQuery,
+    pub told: oneshot::Sender<DaemonReply>,
 }
 
 /// The current location of a request or hold: its link, and its number there.
@@ -142,7 +142,7 @@ impl Link {
         let State { link, unsent, wishing, moving, .. } = state;
         let (session, before) = (link.session().id().number, unsent.len());
         for message in link.take_messages() {
-            lockkeeper_session::protocol::encode(&ToDaemon::Say(session, message), unsent);
+            lockkeeper_session::protocol::encode(&ToDaemon::Session(session, message), unsent);
         }
         if link.ended().is_some() {
             moving.extend(std::mem::take(wishing).into_values());
@@ -164,7 +164,7 @@ impl Link {
         }
         let now = now_ns();
         // A delegated lock is entered again without a message.
-        if let Some(number) = state.link.enter_again(now, &wishing.wish) {
+        if let Some(number) = state.link.reenter(now, &wishing.wish) {
             (place.link, place.number) = (self.clone(), number);
             drop(place);
             state.wishing.insert(number, wishing);
@@ -172,7 +172,7 @@ impl Link {
             return None;
         }
         let mut wish = wishing.wish.clone();
-        wish.more = state.habits.as_ref().map_or(0, |habits| habits.more(now, &wish.lock));
+        wish.delegated_entries = state.habits.as_ref().map_or(0, |habits| habits.more(now, &wish.lock));
         let Some(number) = state.link.acquire(now, wish) else {
             drop(place);
             return Some(wishing);
@@ -198,10 +198,10 @@ impl Link {
         if let (Some(held), Some(habits)) = (held, &mut state.habits) {
             let (allowed, made) = state.link.session().entries(number);
             habits.left(now, &held.lock, allowed, made);
-            if state.link.put_down(now, number) {
+            if state.link.keep_as_delegation(now, number) {
                 // A brief delegation goes back at the connection's next turn, unless a caller enters again before, so
                 // that waiters are not delayed.
-                if !std::mem::replace(&mut state.keeps, true) || state.link.session().is_brief(number) {
+                if !std::mem::replace(&mut state.keeps, true) || state.link.session().is_contended(number) {
                     self.wake.notify_one();
                 }
                 return None;
@@ -221,13 +221,13 @@ impl Link {
             return Some(asked);
         }
         // Return idle delegations first, so that the reply shows only locks in use.
-        state.link.stop_keeping(now_ns());
+        state.link.end_delegations(now_ns());
         self.flush(&mut state);
         state.next_question += 1;
         let number = state.next_question;
         if state.welcome.is_some() {
             lockkeeper_session::protocol::encode(
-                &ToDaemon::Ask(number, asked.ask.clone()),
+                &ToDaemon::Query(number, asked.ask.clone()),
                 &mut state.unsent,
             );
             self.wake.notify_one();
@@ -246,7 +246,7 @@ impl Link {
         self.flush(state);
         for (number, asked) in &state.asked {
             lockkeeper_session::protocol::encode(
-                &ToDaemon::Ask(*number, asked.ask.clone()),
+                &ToDaemon::Query(*number, asked.ask.clone()),
                 &mut state.unsent,
             );
         }
@@ -287,7 +287,7 @@ impl Link {
         let now = now_ns();
         state.link.poll(now);
         self.flush_quietly(state);
-        state.keeps = state.link.session().keeps_until_ns().is_some();
+        state.keeps = state.link.session().next_delegation_end_ns().is_some();
         unsent.clear();
         std::mem::swap(&mut state.unsent, unsent);
         if let Some(why) = state.link.ended() {
@@ -306,20 +306,20 @@ impl Link {
         let mut state = self.lock();
         let own = state.link.session().id().number;
         match said {
-            FromDaemon::Hear(session, said) if session == own => self.hear_member(&mut state, said),
-            FromDaemon::Hear(..) => {}
+            FromDaemon::Session(session, said) if session == own => self.hear_member(&mut state, said),
+            FromDaemon::Session(..) => {}
             FromDaemon::Refuse { session, number, why } if session == own => {
                 if number == 0 {
                     return Err(why);
                 }
-                state.link.receive(now_ns(), ToClient::Ended { number, how: Ended::Refused });
+                state.link.receive(now_ns(), ToClient::Ended { number, outcome: Ended::Refused });
                 if let Some(wishing) = state.wishing.remove(&number) {
                     let _ = wishing.told.send(Outcome::Refused(why));
                 }
                 self.flush(&mut state);
             }
             FromDaemon::Refuse { .. } | FromDaemon::Changed => {}
-            FromDaemon::Answer(number, answer) => {
+            FromDaemon::Reply(number, answer) => {
                 if let Some(asked) = state.asked.remove(&number) {
                     let _ = asked.told.send(answer);
                 }
@@ -332,7 +332,7 @@ impl Link {
         let now = now_ns();
         let answered = match &said {
             ToClient::Granted { number, .. }
-            | ToClient::Wanted { number }
+            | ToClient::Recall { number }
             | ToClient::Ended { number, .. } => Some(*number),
             ToClient::Alive { .. } | ToClient::NoSession => None,
         };
@@ -437,13 +437,13 @@ fn settle(state: &mut State, now: u64, number: u64) {
             state.held.insert(number, Held { lease: lease.clone(), lock });
             Outcome::Granted(*fence, lease)
         }
-        Some(Progress::Leaving) => {
+        Some(Progress::Releasing) => {
             if let Some(held) = state.held.remove(&number) {
                 held.lease.lose(TAKEN_BACK);
             }
             return;
         }
-        Some(Progress::Over(how)) => {
+        Some(Progress::Ended(how)) => {
             let how = *how;
             if let Some(confirm) = state.releasing.remove(&number)
                 && how == Ended::Released

@@ -26,8 +26,10 @@ use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold,
 use crate::info::{LockInfo, Participant, Tag, lock_type};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
-use lockkeeper_session::protocol::{Answer, Ask, ClusterLine, Line, LockLine, Refusal};
-use lockkeeper_session::{Ended, Wish};
+use lockkeeper_session::protocol::{
+    ClusterLine, DaemonQuery, DaemonReply, LockLine, ParticipantLine, Refusal,
+};
+use lockkeeper_session::{Ended, LockRequest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{oneshot, watch};
@@ -63,16 +65,16 @@ impl ClusterEngine {
     /// The state of one lock, if it has a holder or a waiter; or of all locks, page by page.
     async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
         if let Some(name) = name {
-            return match self.question(Ask::Locks(Some(name))).await? {
-                Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
+            return match self.question(DaemonQuery::Locks(Some(name))).await? {
+                DaemonReply::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
                 other => Err(unexpected(&other)),
             };
         }
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = Ask::LocksPage { prefix: String::new(), after: after.take(), limit: u32::MAX };
+            let page = DaemonQuery::LocksPage { prefix: String::new(), after: after.take(), limit: u32::MAX };
             match self.question(page).await? {
-                Answer::LocksPage { locks, next, .. } => {
+                DaemonReply::LocksPage { locks, next, .. } => {
                     all.extend(locks.into_iter().map(info));
                     after = next;
                 }
@@ -84,15 +86,15 @@ impl ClusterEngine {
         }
     }
 
-    async fn question(&self, ask: Ask) -> Result<Answer> {
+    async fn question(&self, ask: DaemonQuery) -> Result<DaemonReply> {
         match self.client.question(ask).await {
-            Ok(Answer::Refused(why)) | Err(why) => Err(unavailable(why)),
+            Ok(DaemonReply::Refused(why)) | Err(why) => Err(unavailable(why)),
             Ok(answer) => Ok(answer),
         }
     }
 
     /// Sends one lock request, and waits for its outcome.
-    async fn wish(&self, wish: Wish) -> (Outcome, Wished) {
+    async fn wish(&self, wish: LockRequest) -> (Outcome, Wished) {
         let (told, hears) = oneshot::channel();
         let place = Place { link: self.client.link(), number: 0, given_up: false };
         let place = Arc::new(Mutex::new(place));
@@ -174,13 +176,13 @@ impl Engine for ClusterEngine {
             let name = request.name.clone();
             let mut wish = wish_of(&request)?;
             if patience == Patience::Try {
-                wish.patience_ns = Some(0);
+                wish.timeout_ns = Some(0);
             }
             let (mut outcome, mut wished) = self.wish(wish.clone()).await;
             if let (Patience::Try, Outcome::Ended(Ended::TimedOut)) = (patience, &outcome) {
                 // The lock has no holder at this member. Another member may have the algorithm's permission, with or
                 // without a holder: wait for a moment until this member can get it.
-                wish.patience_ns =
+                wish.timeout_ns =
                     Some(self.client.welcome().map_or(200_000_000, |welcome| welcome.moment_ns));
                 (outcome, wished) = self.wish(wish).await;
             }
@@ -243,7 +245,7 @@ fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable { engine: NAME, reason: reason.into() }
 }
 
-fn unexpected(answer: &Answer) -> Error {
+fn unexpected(answer: &DaemonReply) -> Error {
     unavailable(format!("the reply of the daemon does not match the query: {answer:?}"))
 }
 
@@ -260,9 +262,9 @@ fn refused(name: &LockName, how: Ended) -> Error {
 }
 
 /// Converts the request to the protocol's type. The tag is sent as JSON, and shown with the lock.
-fn wish_of(request: &Request) -> Result<Wish> {
+fn wish_of(request: &Request) -> Result<LockRequest> {
     let lock = lockkeeper_session::LockName::new(request.name.as_str());
-    let mut wish = Wish { mode: request.kind, ..Wish::of(lock) };
+    let mut wish = LockRequest { mode: request.kind, ..LockRequest::exclusive(lock) };
     wish.tag.owner.clone_from(&request.tag.holder);
     wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
     wish.tag.check().map_err(|why| {
@@ -274,11 +276,11 @@ fn wish_of(request: &Request) -> Result<Wish> {
 }
 
 fn info(line: LockLine) -> LockInfo {
-    let all = |lines: Vec<Line>| lines.into_iter().map(participant).collect();
+    let all = |lines: Vec<ParticipantLine>| lines.into_iter().map(participant).collect();
     LockInfo { name: line.name, holders: all(line.holders), waiters: all(line.waiters) }
 }
 
-fn participant(line: Line) -> Participant {
+fn participant(line: ParticipantLine) -> Participant {
     let kind = line.mode;
     // Clients of other interfaces, such as HTTP, set any purpose: it need not be a tag.
     let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
@@ -304,8 +306,8 @@ impl Operator {
 
     /// The state of the cluster, as the daemon sees it.
     pub async fn cluster(&self) -> Result<ClusterLine> {
-        match self.0.question(Ask::Cluster).await? {
-            Answer::Cluster(line) => Ok(line),
+        match self.0.question(DaemonQuery::Cluster).await? {
+            DaemonReply::Cluster(line) => Ok(line),
             other => Err(unexpected(&other)),
         }
     }
@@ -314,8 +316,8 @@ impl Operator {
     /// fence, so a resource that checks fences rejects their later writes.
     pub async fn release_by_force(&self, name: impl Into<String>) -> Result<u32> {
         let name = LockName::new(name)?;
-        match self.0.question(Ask::ForceRelease(name.as_str().into())).await? {
-            Answer::Released(count) => Ok(count),
+        match self.0.question(DaemonQuery::ForceRelease(name.as_str().into())).await? {
+            DaemonReply::Released(count) => Ok(count),
             other => Err(unexpected(&other)),
         }
     }
@@ -324,25 +326,25 @@ impl Operator {
     /// cycle is reported as a deadlock.
     pub async fn why(&self, name: impl Into<String>) -> Result<Vec<String>> {
         let name = LockName::new(name)?;
-        match self.0.question(Ask::Why(name.as_str().into())).await? {
-            Answer::Why(sentences) => Ok(sentences),
+        match self.0.question(DaemonQuery::Why(name.as_str().into())).await? {
+            DaemonReply::Why(sentences) => Ok(sentences),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Removes a dead member for good: the other members no longer wait for it, and it no longer has a vote.
     pub async fn remove(&self, member: u32) -> Result<()> {
-        self.0.question(Ask::Remove(member)).await.map(drop)
+        self.0.question(DaemonQuery::Remove(member)).await.map(drop)
     }
 
     /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them.
     pub async fn set(&self, changes: Vec<(String, String)>) -> Result<()> {
-        self.0.question(Ask::Set(changes)).await.map(drop)
+        self.0.question(DaemonQuery::Set(changes)).await.map(drop)
     }
 
     /// Makes the daemon leave its cluster and exit.
     pub async fn leave(&self) -> Result<()> {
-        self.0.question(Ask::Leave).await.map(drop)
+        self.0.question(DaemonQuery::Leave).await.map(drop)
     }
 }
 
@@ -353,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_participant_without_a_json_tag_is_shown_by_its_acquisition() {
-        let line = Line {
+        let line = ParticipantLine {
             acquisition: "C1#1/1".into(),
             member: 1,
             mode: LockMode::Permit { of: 3 },

@@ -5,7 +5,7 @@ use super::client::random;
 use super::stream::{Connected, NotConnected, Who, connect};
 use crate::Result;
 use crate::engine::EngineUrl;
-use lockkeeper_session::protocol::{Answer, Ask, ClusterLine, FromDaemon, Secret, ToDaemon};
+use lockkeeper_session::protocol::{ClusterLine, DaemonQuery, DaemonReply, FromDaemon, Secret, ToDaemon};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,12 +51,12 @@ async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<Cluste
         })?;
     let gone = |error: std::io::Error| format!("{address}: {error}");
     let mut bytes = Vec::new();
-    lockkeeper_session::protocol::encode(&ToDaemon::Ask(1, Ask::Cluster), &mut bytes);
+    lockkeeper_session::protocol::encode(&ToDaemon::Query(1, DaemonQuery::Cluster), &mut bytes);
     stream.write_all(&bytes).await.map_err(gone)?;
     stream.flush().await.map_err(gone)?;
     loop {
         while let Some(said) = frames.take().map_err(|error| format!("{address}: {error}"))? {
-            if let FromDaemon::Answer(1, Answer::Cluster(line)) = said {
+            if let FromDaemon::Reply(1, DaemonReply::Cluster(line)) = said {
                 return Ok(line);
             }
         }

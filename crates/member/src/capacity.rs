@@ -50,16 +50,16 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     }
 
     /// Notifies the leader at once if a view change is worth its cost, instead of with the next renewal.
-    pub(crate) fn look_at_room(&mut self, now: u64) {
-        if !self.told_table_full && self.table_is_full(now) {
-            self.told_table_full = true;
+    pub(crate) fn check_capacity(&mut self, now: u64) {
+        if !self.table_full_sent && self.table_is_full(now) {
+            self.table_full_sent = true;
             self.renew_at_once(now);
         }
     }
 
     /// Records that a message of another member waits at its sender, because the table has no room for its lock.
-    pub(crate) fn leave_message_waiting(&mut self, now: u64) {
+    pub(crate) fn defer_message(&mut self, now: u64) {
         self.message_waits = true;
-        self.look_at_room(now);
+        self.check_capacity(now);
     }
 }

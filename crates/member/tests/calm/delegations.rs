@@ -1,8 +1,8 @@
 //! Delegations: a client enters a lock again without messages.
 
 use crate::support::{Calm, mutex, shared};
-use lockkeeper_member::{Config, Ended, Event, Fence, Query, SessionId, Tag, ToMember, Wish};
-use lockkeeper_session::{ClientSession, KEPT_NS, Progress};
+use lockkeeper_member::{Config, Ended, Event, Fence, LockRequest, Query, SessionId, Tag, ToMember};
+use lockkeeper_session::{ClientSession, MAX_DELEGATION_NS, Progress};
 
 /// A client that requests delegations, and the number of messages that it has handled.
 struct Keeper {
@@ -18,7 +18,7 @@ impl Keeper {
     }
 
     fn say(&mut self, calm: &mut Calm, member: usize) {
-        for said in self.session.say(calm.now) {
+        for said in self.session.all_messages(calm.now) {
             calm.say(member, self.session.id(), said);
         }
         self.hear(calm, member);
@@ -28,7 +28,7 @@ impl Keeper {
         while let Some((to, said)) = calm.said.get(self.heard).cloned() {
             self.heard += 1;
             if to == self.session.id()
-                && let Some(answer) = self.session.hear(calm.now, said)
+                && let Some(answer) = self.session.receive(calm.now, said)
             {
                 calm.say(member, to, answer);
             }
@@ -36,8 +36,8 @@ impl Keeper {
     }
 
     /// Requests a lock and expects the grant.
-    fn acquire(&mut self, calm: &mut Calm, member: usize, wish: &Wish) -> (u64, Fence) {
-        let number = self.session.acquire(wish.clone());
+    fn acquire(&mut self, calm: &mut Calm, member: usize, request: &LockRequest) -> (u64, Fence) {
+        let number = self.session.acquire(request.clone());
         self.say(calm, member);
         (number, self.fence(number))
     }
@@ -61,8 +61,8 @@ impl Keeper {
     }
 }
 
-fn kept(name: &str, more: u32) -> Wish {
-    Wish { more, ..mutex(name) }
+fn kept(name: &str, more: u32) -> LockRequest {
+    LockRequest { delegated_entries: more, ..mutex(name) }
 }
 
 #[test]
@@ -73,17 +73,17 @@ fn delegation_is_entered_again_without_messages_and_with_rising_fences() {
     let said = calm.said.len();
     let mut last = first;
     for _ in 0..2 {
-        assert!(a.session.put_down(calm.now, number));
+        assert!(a.session.keep_as_delegation(calm.now, number));
         assert!(!a.session.may_use(calm.now, number), "the delegation is idle");
-        assert_eq!(a.session.enter_again(calm.now, &mutex("other")), None);
-        assert_eq!(a.session.enter_again(calm.now, &shared("m")), None);
-        assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
+        assert_eq!(a.session.reenter(calm.now, &mutex("other")), None);
+        assert_eq!(a.session.reenter(calm.now, &shared("m")), None);
+        assert_eq!(a.session.reenter(calm.now, &mutex("m")), Some(number));
         assert!(a.session.may_use(calm.now, number));
         assert!(a.fence(number) > last);
         last = a.fence(number);
     }
     assert_eq!(calm.said.len(), said, "no message was sent");
-    assert!(!a.session.put_down(calm.now, number), "the delegation allowed two further entries");
+    assert!(!a.session.keep_as_delegation(calm.now, number), "the delegation allowed two further entries");
     a.session.release(number);
     a.say(&mut calm, 0);
     // The next holder, at another member, has a higher fence than all of these entries.
@@ -98,7 +98,7 @@ fn idle_delegation_is_recalled_when_another_client_waits() {
         let mut calm = Calm::new(3, |_| {});
         let mut a = Keeper::new(&mut calm, 0, 1);
         let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
-        assert!(a.session.put_down(calm.now, number));
+        assert!(a.session.keep_as_delegation(calm.now, number));
         let b = calm.session(member, 2);
         calm.acquire(member, b, 1, &mutex("m"));
         assert_eq!(calm.granted(b, 1), None, "the delegation counts as a hold at the member");
@@ -112,14 +112,14 @@ fn delegation_granted_while_others_wait_allows_only_immediate_entries() {
     let mut calm = Calm::new(3, |_| {});
     let (mut a, number, c) = Keeper::inside_while_another_waits(&mut calm);
     let first = a.fence(number);
-    let most = Config::new([]).most_brief;
+    let most = Config::new([]).max_contended_entries;
     for _ in 0..most {
-        assert!(a.session.put_down(calm.now, number));
-        assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
-        assert_eq!(a.session.stop_keeping(calm.now), [], "the lock is in use");
+        assert!(a.session.keep_as_delegation(calm.now, number));
+        assert_eq!(a.session.reenter(calm.now, &mutex("m")), Some(number));
+        assert_eq!(a.session.end_delegations(calm.now), [], "the lock is in use");
     }
     assert_eq!(a.fence(number).clock(), first.clock() + u64::from(most));
-    assert!(!a.session.put_down(calm.now, number), "the limit of entries while others wait");
+    assert!(!a.session.keep_as_delegation(calm.now, number), "the limit of entries while others wait");
     let last = a.fence(number);
     a.session.release(number);
     a.say(&mut calm, 0);
@@ -130,8 +130,8 @@ fn delegation_granted_while_others_wait_allows_only_immediate_entries() {
 fn idle_delegation_ends_at_once_if_another_client_waits() {
     let mut calm = Calm::new(3, |_| {});
     let (mut a, number, _) = Keeper::inside_while_another_waits(&mut calm);
-    assert!(a.session.put_down(calm.now, number));
-    assert_eq!(a.session.stop_keeping(calm.now), [ToMember::Release { number }]);
+    assert!(a.session.keep_as_delegation(calm.now, number));
+    assert_eq!(a.session.end_delegations(calm.now), [ToMember::Release { number }]);
     // A single member serves its clients strictly in order.
     let mut calm = Calm::new(1, |_| {});
     let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
@@ -141,7 +141,7 @@ fn idle_delegation_ends_at_once_if_another_client_waits() {
     calm.acquire(0, b, 2, &mutex("m"));
     calm.release(0, b, 1);
     a.hear(&mut calm, 0);
-    assert!(!a.session.put_down(calm.now, number));
+    assert!(!a.session.keep_as_delegation(calm.now, number));
 }
 
 #[test]
@@ -149,16 +149,16 @@ fn delegation_in_use_is_released_by_its_present_user_after_a_recall() {
     let mut calm = Calm::new(3, |_| {});
     let mut a = Keeper::new(&mut calm, 0, 1);
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
-    assert!(a.session.put_down(calm.now, number));
+    assert!(a.session.keep_as_delegation(calm.now, number));
     let tag = Tag { owner: "the second".into(), purpose: String::new() };
-    assert!(a.session.enter_again(calm.now, &Wish { tag: tag.clone(), ..mutex("m") }).is_some());
+    assert!(a.session.reenter(calm.now, &LockRequest { tag: tag.clone(), ..mutex("m") }).is_some());
     let b = calm.session(1, 2);
     calm.acquire(1, b, 1, &mutex("m"));
     a.hear(&mut calm, 0);
     assert_eq!(calm.granted(b, 1), None);
-    assert!(!a.session.put_down(calm.now, number), "the delegation was recalled");
+    assert!(!a.session.keep_as_delegation(calm.now, number), "the delegation was recalled");
     // A query shows the present user and its fence.
-    calm.happens(2, Event::Survey(1, Query::ALL));
+    calm.happens(2, Event::Query(1, Query::ALL));
     let tables = calm.surveys.last().expect("an answer");
     let holders: Vec<_> = tables.iter().flat_map(|(_, table)| table).flat_map(|lock| &lock.holders).collect();
     assert_eq!((holders[0].tag.clone(), holders[0].fence), (tag, Some(a.fence(number))));
@@ -171,7 +171,7 @@ fn delegation_in_use_is_released_by_its_present_user_after_a_recall() {
 fn non_blocking_request_recalls_an_idle_delegation_but_not_one_in_use() {
     let mut calm = Calm::new(1, |_| {});
     let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
-    let try_it = Wish { patience_ns: Some(0), ..mutex("m") };
+    let try_it = LockRequest { timeout_ns: Some(0), ..mutex("m") };
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
     calm.acquire(0, b, 1, &try_it);
     assert_eq!(calm.ended(b, 1), None, "the delegation is being recalled");
@@ -179,7 +179,7 @@ fn non_blocking_request_recalls_an_idle_delegation_but_not_one_in_use() {
     assert_eq!(calm.ended(b, 1), Some(Ended::Busy));
     a.session.release(number);
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
-    assert!(a.session.put_down(calm.now, number));
+    assert!(a.session.keep_as_delegation(calm.now, number));
     calm.acquire(0, b, 2, &try_it);
     a.hear(&mut calm, 0);
     assert!(calm.granted(b, 2).is_some());
@@ -190,15 +190,15 @@ fn delegation_ends_with_its_time_limit_and_with_the_lease() {
     let mut calm = Calm::new(1, |_| {});
     let mut a = Keeper::new(&mut calm, 0, 1);
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
-    assert!(a.session.put_down(calm.now, number));
-    assert_eq!(a.session.keeps_until_ns(), Some(calm.now + KEPT_NS));
-    assert_eq!(a.session.stop_keeping(calm.now + KEPT_NS - 1), []);
-    assert_eq!(a.session.enter_again(calm.now + KEPT_NS, &mutex("m")), None);
-    assert_eq!(a.session.stop_keeping(calm.now + KEPT_NS), [ToMember::Release { number }]);
-    a.session.kept_ns = u64::MAX;
+    assert!(a.session.keep_as_delegation(calm.now, number));
+    assert_eq!(a.session.next_delegation_end_ns(), Some(calm.now + MAX_DELEGATION_NS));
+    assert_eq!(a.session.end_delegations(calm.now + MAX_DELEGATION_NS - 1), []);
+    assert_eq!(a.session.reenter(calm.now + MAX_DELEGATION_NS, &mutex("m")), None);
+    assert_eq!(a.session.end_delegations(calm.now + MAX_DELEGATION_NS), [ToMember::Release { number }]);
+    a.session.max_delegation_ns = u64::MAX;
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
     let until = a.session.lease_until_ns();
-    assert!(!a.session.put_down(until, number));
-    assert!(a.session.put_down(until - 1, number));
-    assert_eq!(a.session.enter_again(until, &mutex("m")), None);
+    assert!(!a.session.keep_as_delegation(until, number));
+    assert!(a.session.keep_as_delegation(until - 1, number));
+    assert_eq!(a.session.reenter(until, &mutex("m")), None);
 }

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) const WINDOW: u32 = 16;
 
 /// The most chunks of a list: a longer one is invalid.
-const MOST_PARTS: u32 = 1 << 16;
+const MOST_CHUNKS: u32 = 1 << 16;
 
 /// One chunk of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part<T> {
+pub struct Chunk<T> {
     /// The number of the chunk, counted from 0.
     pub number: u32,
     /// The number of chunks of the list: at least one, also for an empty list.
@@ -28,22 +28,22 @@ pub struct Part<T> {
 
 /// An immutable list in chunks. Clones share the items.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Items<T> {
-    parts: Vec<Arc<[T]>>,
+pub struct ChunkedList<T> {
+    chunks: Vec<Arc<[T]>>,
     len: usize,
 }
 
-impl<T> Default for Items<T> {
+impl<T> Default for ChunkedList<T> {
     fn default() -> Self {
-        Self { parts: Vec::new(), len: 0 }
+        Self { chunks: Vec::new(), len: 0 }
     }
 }
 
-impl<T> Items<T> {
+impl<T> ChunkedList<T> {
     /// A list of these chunks.
-    pub(crate) fn of(parts: Vec<Arc<[T]>>) -> Self {
-        let len = parts.iter().map(|part| part.len()).sum();
-        Self { parts, len }
+    pub(crate) fn of(chunks: Vec<Arc<[T]>>) -> Self {
+        let len = chunks.iter().map(|chunk| chunk.len()).sum();
+        Self { chunks, len }
     }
 
     /// Number of items in all chunks.
@@ -58,50 +58,50 @@ impl<T> Items<T> {
 
     /// Iterates over all items, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.parts.iter().flat_map(|part| part.iter())
+        self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
     /// The number of chunks.
     pub(crate) fn count(&self) -> u32 {
-        self.parts.len() as u32
+        self.chunks.len() as u32
     }
 
     /// One chunk, as it is sent.
-    pub(crate) fn part(&self, number: u32) -> Option<Part<T>> {
-        let items = self.parts.get(number as usize)?.clone();
-        Some(Part { number, of: self.count(), items })
+    pub(crate) fn chunk(&self, number: u32) -> Option<Chunk<T>> {
+        let items = self.chunks.get(number as usize)?.clone();
+        Some(Chunk { number, of: self.count(), items })
     }
 
     /// The item with this index in this chunk.
-    pub(crate) fn at(&self, part: u32, place: u32) -> Option<&T> {
-        self.parts.get(part as usize)?.get(place as usize)
+    pub(crate) fn at(&self, chunk: u32, place: u32) -> Option<&T> {
+        self.chunks.get(chunk as usize)?.get(place as usize)
     }
 
-    pub(crate) fn into_parts(self) -> Vec<Arc<[T]>> {
-        self.parts
+    pub(crate) fn into_chunks(self) -> Vec<Arc<[T]>> {
+        self.chunks
     }
 }
 
 /// A list under construction, divided into chunks on the way.
 #[derive(Clone, Debug)]
-pub(crate) struct Cutter<T> {
-    parts: Vec<Arc<[T]>>,
+pub(crate) struct ChunkedListBuilder<T> {
+    chunks: Vec<Arc<[T]>>,
     /// The last chunk, which is not full yet, and its approximate size in bytes.
     open: Vec<T>,
     size: usize,
 }
 
-impl<T> Default for Cutter<T> {
+impl<T> Default for ChunkedListBuilder<T> {
     fn default() -> Self {
-        Self { parts: Vec::new(), open: Vec::new(), size: 0 }
+        Self { chunks: Vec::new(), open: Vec::new(), size: 0 }
     }
 }
 
-impl<T> Cutter<T> {
-    /// Adds an item of about `bytes` bytes. Chunks have about `part_bytes` bytes.
-    pub fn push(&mut self, item: T, bytes: usize, part_bytes: usize) {
-        if self.size > 0 && self.size + bytes > part_bytes {
-            self.parts.push(core::mem::take(&mut self.open).into());
+impl<T> ChunkedListBuilder<T> {
+    /// Adds an item of about `bytes` bytes. Chunks have about `chunk_bytes` bytes.
+    pub fn push(&mut self, item: T, bytes: usize, chunk_bytes: usize) {
+        if self.size > 0 && self.size + bytes > chunk_bytes {
+            self.chunks.push(core::mem::take(&mut self.open).into());
             self.size = 0;
         }
         self.size += bytes;
@@ -109,16 +109,16 @@ impl<T> Cutter<T> {
     }
 
     /// The complete list: at least one chunk, also if it is empty.
-    pub fn finish(mut self) -> Items<T> {
-        self.parts.push(self.open.into());
-        Items::of(self.parts)
+    pub fn finish(mut self) -> ChunkedList<T> {
+        self.chunks.push(self.open.into());
+        ChunkedList::of(self.chunks)
     }
 }
 
 /// The reassembly of a list from its chunks.
 #[derive(Clone, Debug)]
-pub(crate) struct Arriving<T> {
-    parts: Vec<Arc<[T]>>,
+pub(crate) struct Reassembly<T> {
+    chunks: Vec<Arc<[T]>>,
     of: Option<u32>,
     /// Chunks that arrived out of order.
     early: BTreeMap<u32, Arc<[T]>>,
@@ -126,28 +126,28 @@ pub(crate) struct Arriving<T> {
     moves: bool,
 }
 
-impl<T> Default for Arriving<T> {
+impl<T> Default for Reassembly<T> {
     fn default() -> Self {
-        Self { parts: Vec::new(), of: None, early: BTreeMap::new(), moves: false }
+        Self { chunks: Vec::new(), of: None, early: BTreeMap::new(), moves: false }
     }
 }
 
-impl<T> Arriving<T> {
+impl<T> Reassembly<T> {
     /// Handles a chunk. Returns whether to request more chunks from the sender.
-    pub fn take(&mut self, part: Part<T>) -> bool {
-        let of = *self.of.get_or_insert(part.of);
-        let expected = part.of == of && part.number < of && of <= MOST_PARTS;
-        if !expected || self.is_complete() || part.number >= self.next().saturating_add(WINDOW) {
+    pub fn take(&mut self, chunk: Chunk<T>) -> bool {
+        let of = *self.of.get_or_insert(chunk.of);
+        let expected = chunk.of == of && chunk.number < of && of <= MOST_CHUNKS;
+        if !expected || self.is_complete() || chunk.number >= self.next().saturating_add(WINDOW) {
             return false;
         }
         let before = self.next();
-        if part.number < before {
+        if chunk.number < before {
             // The sender repeats the first chunk if it does not know how much has arrived.
-            return part.number == 0;
+            return chunk.number == 0;
         }
-        self.early.insert(part.number, part.items);
+        self.early.insert(chunk.number, chunk.items);
         while let Some(items) = self.early.remove(&self.next()) {
-            self.parts.push(items);
+            self.chunks.push(items);
             self.moves = true;
         }
         // The last chunk of a window is here: request the next window.
@@ -156,7 +156,7 @@ impl<T> Arriving<T> {
 
     /// The first chunk that is missing.
     pub fn next(&self) -> u32 {
-        self.parts.len() as u32
+        self.chunks.len() as u32
     }
 
     /// Whether all chunks have arrived.
@@ -165,8 +165,8 @@ impl<T> Arriving<T> {
     }
 
     /// Takes the items that have arrived in order.
-    pub fn items(&mut self) -> Items<T> {
-        Items::of(core::mem::take(&mut self.parts))
+    pub fn items(&mut self) -> ChunkedList<T> {
+        ChunkedList::of(core::mem::take(&mut self.chunks))
     }
 
     /// Whether the list is incomplete and no chunk has arrived since the last call.
@@ -180,10 +180,10 @@ impl<T> Arriving<T> {
 mod tests {
     use super::*;
 
-    fn cut(list: &[u32]) -> Items<u32> {
-        let mut cutter = Cutter::default();
-        list.iter().for_each(|&item| cutter.push(item, 4, 10));
-        cutter.finish()
+    fn cut(list: &[u32]) -> ChunkedList<u32> {
+        let mut builder = ChunkedListBuilder::default();
+        list.iter().for_each(|&item| builder.push(item, 4, 10));
+        builder.finish()
     }
 
     #[test]
@@ -191,36 +191,37 @@ mod tests {
         let list: Vec<u32> = (0..100).collect();
         let items = cut(&list);
         assert!(items.iter().eq(&list) && items.len() == 100);
-        let mut arriving = Arriving::default();
+        let mut reassembly = Reassembly::default();
         let mut asked = 0;
-        while !arriving.is_complete() {
-            let first = arriving.next();
+        while !reassembly.is_complete() {
+            let first = reassembly.next();
             asked += 1;
-            let mut parts: Vec<_> = (first..first + WINDOW).filter_map(|number| items.part(number)).collect();
-            assert!(parts.iter().all(|part| part.items.len() <= 2));
-            parts.reverse();
+            let mut chunks: Vec<_> =
+                (first..first + WINDOW).filter_map(|number| items.chunk(number)).collect();
+            assert!(chunks.iter().all(|chunk| chunk.items.len() <= 2));
+            chunks.reverse();
             // One chunk of every other window is lost.
             if asked % 2 == 0 {
-                parts.pop();
+                chunks.pop();
             }
-            for part in parts {
-                arriving.take(part.clone());
-                arriving.take(part);
+            for chunk in chunks {
+                reassembly.take(chunk.clone());
+                reassembly.take(chunk);
             }
         }
-        assert_eq!(arriving.items(), items);
+        assert_eq!(reassembly.items(), items);
         assert!(asked > 4, "50 chunks, 16 in a window");
     }
 
     #[test]
     fn an_empty_list_has_one_chunk_and_invalid_chunks_are_ignored() {
-        let mut arriving = Arriving::<u32>::default();
-        arriving.take(cut(&[]).part(0).expect("one part"));
-        assert!(arriving.is_complete() && arriving.items().is_empty());
-        let mut arriving = Arriving::default();
+        let mut reassembly = Reassembly::<u32>::default();
+        reassembly.take(cut(&[]).chunk(0).expect("one chunk"));
+        assert!(reassembly.is_complete() && reassembly.items().is_empty());
+        let mut reassembly = Reassembly::default();
         for (number, of) in [(0, 1 << 30), (5, 5), (9, 1 << 30)] {
-            assert!(!arriving.take(Part { number, of, items: Arc::from([1]) }));
+            assert!(!reassembly.take(Chunk { number, of, items: Arc::from([1]) }));
         }
-        assert!(!arriving.is_complete() && arriving.items().is_empty());
+        assert!(!reassembly.is_complete() && reassembly.items().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Holders and waiters of all members, and the reasons why clients wait.
 
 use crate::lock::Active;
-use crate::member::{Due, Member, Message};
+use crate::member::{Member, Message, Timer};
 use crate::{Acquisition, Body, Bugs, Fence, LockName, Node, Note, Out, SessionId, Tag};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -29,7 +29,7 @@ pub struct Reply {
     /// The member that replied.
     pub node: Node,
     /// The locks that its clients hold or wait for, in the order of their names.
-    pub table: Table,
+    pub locks: LockList,
     /// Number of further locks that match the query and did not fit. They follow the last one in `table`: the next
     /// page begins there.
     pub left_out: u64,
@@ -38,12 +38,12 @@ pub struct Reply {
 impl Reply {
     /// The last name that this reply covers, if more locks follow; `None` if the reply is complete.
     pub fn covers_until(&self) -> Option<&LockName> {
-        self.table.last().filter(|_| self.left_out > 0).map(|row| &row.lock)
+        self.locks.last().filter(|_| self.left_out > 0).map(|row| &row.lock)
     }
 }
 
 /// The locks that clients of one member hold or wait for.
-pub type Table = Vec<LockStatus>;
+pub type LockList = Vec<LockStatus>;
 
 /// The state of one lock at one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,16 +51,16 @@ pub struct LockStatus {
     /// The lock's name.
     pub lock: LockName,
     /// The holders at this member.
-    pub holders: Vec<Who>,
+    pub holders: Vec<Participant>,
     /// The waiters at this member, in the order of their queue.
-    pub waiters: Vec<Who>,
+    pub waiters: Vec<Participant>,
     /// Number of further holders and waiters at this member that did not fit into the reply.
     pub left_out: u32,
 }
 
 /// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
+pub struct Participant {
     /// The acquisition.
     pub acquisition: Acquisition,
     /// The mode: exclusive, shared, or a permit.
@@ -77,15 +77,15 @@ pub struct Who {
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// The locks that clients of this member hold or wait for, in the order of their names.
-    pub fn table(&self, now: u64) -> Table {
-        let mut scan = TableScan::new(Query::ALL, usize::MAX);
+    pub fn table(&self, now: u64) -> LockList {
+        let mut scan = LockScan::new(Query::ALL, usize::MAX);
         while !self.scan(now, usize::MAX, &mut scan) {}
         scan.finish().0
     }
 
     /// Adds up to about `most` more locks to a table. Returns whether the table is complete. A lock whose use begins
     /// during the scan may be missing; one that is in use all the time is not.
-    pub fn scan(&self, now: u64, most: usize, scan: &mut TableScan) -> bool {
+    pub fn scan(&self, now: u64, most: usize, scan: &mut LockScan) -> bool {
         let mut left = most;
         if let Query::One(lock) = &scan.query {
             let row = self.status_of(now, lock, MOST_BYTES / 2);
@@ -124,7 +124,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// order of their queue.
     fn status(&self, now: u64, name: &LockName, active: &Active, most_bytes: usize) -> LockStatus {
         let held = active.holds.iter().flat_map(|hold| {
-            hold.acquisitions().map(|acquisition| Who {
+            hold.acquisitions().map(|acquisition| Participant {
                 acquisition,
                 mode: hold.mode,
                 tag: hold.tag.clone(),
@@ -133,7 +133,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 since_ms: self.config.unix_ms(hold.since_ns),
             })
         });
-        let waits = active.queue.iter().map(|waiter| Who {
+        let waits = active.queue.iter().map(|waiter| Participant {
             acquisition: waiter.acquisition,
             mode: waiter.mode,
             tag: waiter.tag.clone(),
@@ -142,12 +142,12 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             since_ms: self.config.unix_ms(waiter.since_ns),
         });
         let mut left = most_bytes;
-        let mut fits = |who: &Who| {
+        let mut fits = |who: &Participant| {
             left = left.saturating_sub(bytes_of(who));
             left > 0
         };
-        let holders: Vec<Who> = held.take_while(&mut fits).collect();
-        let waiters: Vec<Who> = waits.take_while(&mut fits).collect();
+        let holders: Vec<Participant> = held.take_while(&mut fits).collect();
+        let waiters: Vec<Participant> = waits.take_while(&mut fits).collect();
         let all =
             active.holds.iter().map(|hold| hold.acquisitions().count()).sum::<usize>() + active.queue.len();
         let left_out = u32::try_from(all - holders.len() - waiters.len()).unwrap_or(u32::MAX);
@@ -155,69 +155,69 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     }
 
     /// Handles a query of another member.
-    pub(crate) fn asked(&mut self, from: Node, question: u64, query: Query) {
+    pub(crate) fn receive_query(&mut self, from: Node, number: u64, query: Query) {
         const MOST: usize = 64;
-        let new = |asking: &Asking| (asking.from, asking.question) != (from, question);
+        let new = |pending: &PendingQuery| (pending.from, pending.number) != (from, number);
         if self.scans.len() < MOST && self.scans.iter().all(new) {
-            self.scans.push_back(Asking { from, question, scan: TableScan::new(query, MOST_BYTES) });
+            self.scans.push_back(PendingQuery { from, number, scan: LockScan::new(query, MOST_BYTES) });
         }
     }
 
     /// Continues to answer queries, the oldest first.
-    pub(crate) fn go_on_scanning(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        while self.may_go_on() {
-            let Some(mut asking) = self.scans.pop_front() else { return };
+    pub(crate) fn continue_scanning(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while self.has_budget() {
+            let Some(mut pending) = self.scans.pop_front() else { return };
             let most = self.config.slice().saturating_sub(self.work);
-            let done = self.scan(now, most, &mut asking.scan);
+            let done = self.scan(now, most, &mut pending.scan);
             self.spend(if done { 1 } else { most });
             if !done {
-                return self.scans.push_front(asking);
+                return self.scans.push_front(pending);
             }
-            let (table, left_out) = asking.scan.finish();
-            self.send(asking.from, Body::Tell { question: asking.question, table, left_out }, out);
+            let (locks, left_out) = pending.scan.finish();
+            self.send(pending.from, Body::Reply { number: pending.number, locks, left_out }, out);
         }
     }
 
     /// The mode in which a client of this member holds the lock, or else in which the first waiter requests it.
-    pub fn claimed(&self, lock: &LockName) -> Option<LockMode> {
+    pub fn mode_in_use(&self, lock: &LockName) -> Option<LockMode> {
         let active = self.locks.get(self.locks.find(lock)?).active.as_ref()?;
         let held = active.holds.first().map(|hold| hold.mode);
         held.or_else(|| active.queue.front().map(|waiter| waiter.mode))
     }
 
     /// Sends a query to every member of the view. The driver chooses its number.
-    pub(crate) fn survey(&mut self, now: u64, question: u64, query: &Query, out: &mut Out<Message<P>>) {
+    pub(crate) fn send_query(&mut self, now: u64, number: u64, query: &Query, out: &mut Out<Message<P>>) {
         let members = self.running().map_or_else(Vec::new, |view| view.members.clone());
-        self.surveys.insert(question, Vec::new());
-        self.due.insert((now + 10 * self.config.round_trip_ns, Due::Survey(question)));
+        self.query_replies.insert(number, Vec::new());
+        self.timers.insert((now + 10 * self.config.round_trip_ns, Timer::QueryTimeout(number)));
         for node in members {
-            self.send(node, Body::Ask { question, query: query.clone() }, out);
+            self.send(node, Body::Query { number, query: query.clone() }, out);
         }
     }
 
     /// Handles a reply to a query. The query ends with the reply of the last member.
-    pub(crate) fn told(
+    pub(crate) fn receive_reply(
         &mut self,
         from: Node,
-        question: u64,
-        (table, left_out): (Table, u64),
+        number: u64,
+        (locks, left_out): (LockList, u64),
         out: &mut Out<Message<P>>,
     ) {
         let members = self.running().map_or(0, |view| view.members.len());
-        let Some(told) = self.surveys.get_mut(&question) else { return };
-        if told.iter().all(|reply| reply.node != from) {
-            told.push(Reply { node: from, table, left_out });
+        let Some(replies) = self.query_replies.get_mut(&number) else { return };
+        if replies.iter().all(|reply| reply.node != from) {
+            replies.push(Reply { node: from, locks, left_out });
         }
-        if told.len() >= members {
-            self.end_survey(question, out);
+        if replies.len() >= members {
+            self.end_query(number, out);
         }
     }
 
     /// Reports the replies that have arrived: all members have replied, or the query has timed out.
-    pub(crate) fn end_survey(&mut self, question: u64, out: &mut Out<Message<P>>) {
-        if let Some(mut told) = self.surveys.remove(&question) {
-            told.sort_by_key(|reply| reply.node);
-            out.notes.push(Note::Survey(question, told));
+    pub(crate) fn end_query(&mut self, number: u64, out: &mut Out<Message<P>>) {
+        if let Some(mut replies) = self.query_replies.remove(&number) {
+            replies.sort_by_key(|reply| reply.node);
+            out.notes.push(Note::Replies(number, replies));
         }
     }
 }
@@ -227,20 +227,20 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// A query of another member that is being answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct PendingQuery {
     from: Node,
-    question: u64,
-    scan: TableScan,
+    number: u64,
+    scan: LockScan,
 }
 
 /// Approximate size of a holder or waiter in a reply, in bytes.
-fn bytes_of(who: &Who) -> usize {
+fn bytes_of(who: &Participant) -> usize {
     64 + who.tag.owner.len() + who.tag.purpose.len()
 }
 
 /// A table under construction. If it becomes too large, the locks with the first names are kept.
 #[derive(Clone, Debug)]
-pub struct TableScan {
+pub struct LockScan {
     query: Query,
     /// Number of active locks, from the first one on, that are still to be scanned.
     next: Option<usize>,
@@ -251,10 +251,10 @@ pub struct TableScan {
     bound: Option<LockName>,
     left_out: u64,
     /// The rows written so far, once every lock was scanned.
-    table: Table,
+    table: LockList,
 }
 
-impl TableScan {
+impl LockScan {
     /// Creates a scan for this query, with a table of about `most_bytes` bytes at most.
     pub fn new(query: Query, most_bytes: usize) -> Self {
         Self {
@@ -308,7 +308,7 @@ impl TableScan {
     }
 
     /// The table, in the order of the locks' names, and the number of locks that did not fit.
-    pub fn finish(mut self) -> (Table, u64) {
+    pub fn finish(mut self) -> (LockList, u64) {
         self.write_rows(usize::MAX);
         (self.table, self.left_out)
     }
@@ -316,7 +316,7 @@ impl TableScan {
 
 /// All waiters of a lock, over all members, the longest wait first. Among clients of one member this is the order in
 /// which they are served; between members it is an approximation, because the algorithm decides the order.
-pub fn waiters<'a>(tables: &'a [(Node, Table)], lock: &LockName) -> Vec<(Node, &'a Who)> {
+pub fn waiters<'a>(tables: &'a [(Node, LockList)], lock: &LockName) -> Vec<(Node, &'a Participant)> {
     let rows = tables.iter().flat_map(|(node, table)| table.iter().map(move |row| (*node, row)));
     let here = rows.filter(|(_, row)| row.lock == *lock);
     let mut all: Vec<_> =
@@ -328,7 +328,7 @@ pub fn waiters<'a>(tables: &'a [(Node, Table)], lock: &LockName) -> Vec<(Node, &
 
 /// One step of an explanation: the waiter waits for the lock, which the holder holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Because {
+pub struct WaitCause {
     /// The waiting acquisition.
     pub waiter: Acquisition,
     /// The lock that it waits for.
@@ -339,9 +339,9 @@ pub struct Because {
 
 /// An explanation why a session waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
+pub struct WaitExplanation {
     /// The chain of waits, beginning with the session in question.
-    pub chain: Vec<Because>,
+    pub chain: Vec<WaitCause>,
     /// If the chain returns to one of its sessions: the index of that session's step. None of the waits on such a
     /// cycle ends by itself.
     pub cycle: Option<usize>,
@@ -349,7 +349,7 @@ pub struct Why {
 
 /// Follows the waits of a session over all locks, through the tables of all members. Returns a cycle if there is one,
 /// otherwise the longest chain that was found. To explain several sessions, create one [`WaitGraph`].
-pub fn why(tables: &[(Node, Table)], session: SessionId) -> Why {
+pub fn why(tables: &[(Node, LockList)], session: SessionId) -> WaitExplanation {
     let rows = tables.iter().flat_map(|(_, table)| table);
     WaitGraph::new(rows.map(|row| (&row.lock, &*row.holders, &*row.waiters))).why(session)
 }
@@ -367,7 +367,9 @@ const MOST_STEPS: usize = 100_000;
 
 impl WaitGraph {
     /// Creates a graph. Each row is a lock with its holders and waiters; a lock may have a row for each member.
-    pub fn new<'a>(rows: impl Iterator<Item = (&'a LockName, &'a [Who], &'a [Who])> + Clone) -> Self {
+    pub fn new<'a>(
+        rows: impl Iterator<Item = (&'a LockName, &'a [Participant], &'a [Participant])> + Clone,
+    ) -> Self {
         let mut graph = Self::default();
         for (lock, _, waiters) in rows.clone() {
             for who in waiters {
@@ -386,20 +388,20 @@ impl WaitGraph {
     }
 
     /// The steps that lead from a session to the holders that it waits for.
-    fn steps(&self, session: SessionId) -> impl Iterator<Item = Because> + '_ {
+    fn steps(&self, session: SessionId) -> impl Iterator<Item = WaitCause> + '_ {
         let waits = self.waits.get(&session).into_iter().flatten();
         waits.flat_map(|(waiter, mode, lock)| {
             let holders = self.holders.get(lock).into_iter().flatten();
             let others = holders.filter(|(_, held)| held.competes(*mode));
-            others.map(|(holder, _)| Because { waiter: *waiter, lock: lock.clone(), holder: *holder })
+            others.map(|(holder, _)| WaitCause { waiter: *waiter, lock: lock.clone(), holder: *holder })
         })
     }
 
     /// Explains why a session waits: a depth-first search, without recursion because a chain may be as long as there
     /// are sessions.
-    pub fn why(&self, session: SessionId) -> Why {
-        let mut best = Why { chain: Vec::new(), cycle: None };
-        let (mut chain, mut seen): (Vec<Because>, _) = (Vec::new(), BTreeSet::from([session]));
+    pub fn why(&self, session: SessionId) -> WaitExplanation {
+        let mut best = WaitExplanation { chain: Vec::new(), cycle: None };
+        let (mut chain, mut seen): (Vec<WaitCause>, _) = (Vec::new(), BTreeSet::from([session]));
         let mut on_chain = BTreeMap::from([(session, 0_usize)]);
         let mut branches = Vec::from([(session, self.steps(session))]);
         let mut left = MOST_STEPS;
@@ -419,7 +421,7 @@ impl WaitGraph {
             // The chain returns to one of its own sessions: a cycle.
             if let Some(&from) = on_chain.get(&to) {
                 chain.push(step);
-                return Why { chain, cycle: Some(from) };
+                return WaitExplanation { chain, cycle: Some(from) };
             }
             if seen.insert(to) {
                 chain.push(step);
@@ -440,9 +442,9 @@ mod tests {
     use crate::MemberId;
     use alloc::vec;
 
-    fn who(client: u64) -> Who {
+    fn who(client: u64) -> Participant {
         let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
-        Who {
+        Participant {
             acquisition,
             mode: LockMode::Exclusive,
             tag: Tag::default(),
@@ -460,7 +462,7 @@ mod tests {
     #[test]
     fn waiters_of_all_members_are_merged_in_the_order_of_each_queue() {
         let node = |id| Node { id: MemberId(id), incarnation: 1 };
-        let waiting = |client, for_ns| Who { for_ns, ..who(client) };
+        let waiting = |client, for_ns| Participant { for_ns, ..who(client) };
         let row = |waiters| LockStatus { lock: LockName::new("a"), holders: vec![], waiters, left_out: 0 };
         let tables = [
             (node(1), vec![row(vec![waiting(1, 9), waiting(2, 4)])]),
@@ -475,7 +477,7 @@ mod tests {
     #[test]
     fn a_table_that_is_too_large_keeps_the_first_names_and_counts_the_others() {
         let scan = |after: Option<&str>| {
-            let mut scan = TableScan::new(Query::Page(after.map(LockName::new)), 1_000);
+            let mut scan = LockScan::new(Query::Page(after.map(LockName::new)), 1_000);
             for number in (0..100).rev().chain(100..200) {
                 let name = LockName::new(alloc::format!("{number:03}"));
                 scan.add(&name, |_| row(&name.name, &[], &[]));
@@ -522,7 +524,7 @@ mod tests {
         let node = Node { id: MemberId(1), incarnation: 1 };
         // 600 sessions share each of two locks, and all of them wait for both: 720,000 steps, if all were taken.
         let all: Vec<u64> = (1..600).collect();
-        let shared = |client: &u64| Who { mode: LockMode::Shared, ..who(*client) };
+        let shared = |client: &u64| Participant { mode: LockMode::Shared, ..who(*client) };
         let row = |name: &str| LockStatus {
             lock: LockName::new(name),
             holders: all.iter().map(shared).collect(),

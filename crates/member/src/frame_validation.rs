@@ -5,7 +5,7 @@
 //! member passes.
 
 use crate::member::{Member, Message};
-use crate::{Body, Bugs, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, View, Words};
+use crate::{Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, View};
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::{LockMode, MutualExclusion};
@@ -51,16 +51,16 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 Err("a request to join beyond the limit of joiners")
             }
             Body::Freeze { view, .. } => self.check_view(view),
-            Body::Report { part, .. } => {
-                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+            Body::Report { chunk, .. } => {
+                chunk.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
-            Body::Start { part, .. } => {
-                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+            Body::Start { chunk, .. } => {
+                chunk.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
             Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } => {
                 check_message::<P>(message)
             }
-            Body::Tell { table, .. } => match table.iter().all(|status| status.lock.is_served()) {
+            Body::Reply { locks, .. } => match locks.iter().all(|status| status.lock.is_served()) {
                 true => Ok(()),
                 false => Err("a reply with an invalid lock name"),
             },
@@ -69,7 +69,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             | Body::Join
             | Body::More { .. }
             | Body::Link { .. }
-            | Body::Ask { .. } => Ok(()),
+            | Body::Query { .. } => Ok(()),
         }
     }
 
@@ -123,10 +123,10 @@ fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdi
     if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
         return Err("a message with an invalid lock name or clock");
     }
-    match &message.words {
-        Words::Said(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {
+    match &message.content {
+        LockContent::Algorithm(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {
             Err("a message that no site can have sent")
         }
-        Words::Said(_) | Words::Wake => Ok(()),
+        LockContent::Algorithm(_) | LockContent::Wake => Ok(()),
     }
 }
