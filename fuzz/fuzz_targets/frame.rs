@@ -8,12 +8,12 @@ use lockkeeper_core::algorithms::{
     naimi_trehel::NaimiTrehel, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
 };
 use lockkeeper_fuzz::cluster::Message;
-use lockkeeper_member::{Body, Frame, Packet, Words};
+use lockkeeper_member::{Body, Frame, LockContent, Packet};
 
 fn read<P: MutualExclusion>(bytes: &[u8]) {
     let Ok((frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(bytes) else { return };
     if let Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } = &frame.body
-        && let Words::Said(words) = &message.words
+        && let LockContent::Algorithm(words) = &message.content
     {
         let _ = Gate::<P>::plausible(words, 3);
     }

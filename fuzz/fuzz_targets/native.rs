@@ -6,7 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_fuzz::cluster::{Cluster, Message};
 use lockkeeper_member::{Event, Member, Out, SessionId};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, LONGEST_TO_DAEMON, ToDaemon};
+use lockkeeper_session::protocol::{
+    Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, LONGEST_TO_DAEMON, ToDaemon,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 
@@ -31,7 +33,7 @@ fn read<T: Serialize + DeserializeOwned + Debug>(
             match frames.take::<T>() {
                 Ok(Some(said)) => {
                     let mut written = Vec::new();
-                    lockkeeper_wire::encode(&said, &mut written);
+                    lockkeeper_session::protocol::encode(&said, &mut written);
                     let mut again = Frames::new(usize::MAX >> 1);
                     again.arrived.extend_from_slice(&written);
                     let again = again.take::<T>().unwrap().unwrap();
@@ -55,8 +57,11 @@ fuzz_target!(|bytes: &[u8]| {
     match what % 4 {
         0 => {
             if let Some((opening, rest)) = bytes.split_first_chunk::<8>() {
-                let version = lockkeeper_wire::version_for(*opening);
-                assert_eq!(lockkeeper_wire::version_in(lockkeeper_wire::reply(version)), version);
+                let version = lockkeeper_session::protocol::version_for(*opening);
+                assert_eq!(
+                    lockkeeper_session::protocol::version_in(lockkeeper_session::protocol::reply(version)),
+                    version
+                );
                 read::<Hello>(&mut Frames::new(LONGEST_GREETING), &[rest], drop);
             }
         }
@@ -66,7 +71,7 @@ fuzz_target!(|bytes: &[u8]| {
             let (mut now, mut member) = (*now, member.clone());
             let mut out = Out::<Message<NaimiTrehel>>::default();
             read::<ToDaemon>(&mut Frames::new(LONGEST_TO_DAEMON), &pieces, |said| {
-                if let ToDaemon::Say(session, said) = said {
+                if let ToDaemon::Session(session, said) = said {
                     now += 1_000_000;
                     let session = SessionId { client: 7, number: session };
                     member.handle(now, Event::Client(session, said), &mut out);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockkeeper_fuzz::hello::{self, Hello, Reply};
+use lockkeeper_fuzz::hello::{self, Hello, HelloReply};
 use lockkeeper_fuzz::records::Incoming;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
             let written = hello::encode(&hello);
             assert_eq!(hello::decode::<Hello>(&written[10..]).unwrap(), hello);
         }
-        let _ = hello::decode::<Reply>(body).map(|reply| format!("{reply:?}"));
+        let _ = hello::decode::<HelloReply>(body).map(|reply| format!("{reply:?}"));
     }
     let mut incoming = Incoming::new(1 << 16);
     let mut fed = 0;

@@ -2,8 +2,8 @@
 
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Out, PortEvent, PortRequest, SessionId,
-    ToMember, Wish,
+    Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Out, PortEvent,
+    PortRequest, SessionId, ToMember,
 };
 use std::collections::VecDeque;
 
@@ -45,10 +45,13 @@ impl<P: MutualExclusion> Cluster<P> {
             let said = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
             cluster.happens(member, Event::Client(session, said));
             for number in 0..3 {
-                let claim = [Claim::Alone, Claim::Shared, Claim::Permit(2)][number as usize];
-                let wish = Wish { claim, ..Wish::of(LockName::new(format!("{number}"))) };
-                cluster
-                    .happens(member, Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));
+                let mode =
+                    [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 2 }][number as usize];
+                let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(format!("{number}"))) };
+                cluster.happens(
+                    member,
+                    Event::Client(session, ToMember::Acquire { number, settled: 0, request: wish }),
+                );
             }
         }
         cluster.wait();
@@ -79,8 +82,8 @@ impl<P: MutualExclusion> Cluster<P> {
                         let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
                         todo.extend((0..3).map(decided));
                     }
-                    PortRequest::Confirm { question, .. } => {
-                        todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                    PortRequest::Confirm { number: question, .. } => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
                     }
                     PortRequest::StepDown { .. } => {}
                 }

@@ -4,7 +4,7 @@
 //! Each search is a process of its own, so that its memory can be measured: by how much the peak resident
 //! memory exceeds that before the search. (The lab's benchmark of the same name counts allocations instead.)
 
-use crate::lamport_mutex::LamportMutex;
+use lockkeeper_checker_models::lamport_mutex::LamportMutex;
 use lockkeeper_lab::check::net::Net;
 use lockkeeper_lab::check::search::Search;
 use rustix::time::{ClockId, clock_gettime};
@@ -85,7 +85,12 @@ fn lockkeeper(spec: LamportMutex) -> u64 {
 #[cfg(feature = "stateright")]
 fn stateright(spec: LamportMutex) -> u64 {
     use ::stateright::{Checker, Model};
-    crate::stateright_model::Spec(spec).checker().threads(1).spawn_bfs().join().unique_state_count() as u64
+    lockkeeper_checker_models::stateright_model::Spec(spec)
+        .checker()
+        .threads(1)
+        .spawn_bfs()
+        .join()
+        .unique_state_count() as u64
 }
 
 fn cpu_s() -> f64 {

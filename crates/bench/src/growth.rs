@@ -5,12 +5,12 @@
 //! process, whose members count their messages, compared with the simulator's count and the algorithm's
 //! formula.
 
+use crate::error::BenchError;
 use crate::metrics::sum;
 use crate::servers::free_ports;
-use crate::trouble::Trouble;
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
-use lockkeeper_cluster::{Config, Error, Guard, JoinToken, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, Error, HoldGuard, JoinToken, Member, MemberId, Times};
 use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, simulate};
 use prometheus_client::registry::Registry;
@@ -58,19 +58,19 @@ pub struct Among {
     pub formula: Option<f64>,
 }
 
-fn failed(error: &Error) -> Trouble {
-    Trouble::Failed(error.to_string())
+fn failed(error: &Error) -> BenchError {
+    BenchError::Failed(error.to_string())
 }
 
 /// The cost with each of these numbers of locks, smallest first.
-pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Result<Vec<Beside>, Trouble> {
+pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Result<Vec<Beside>, BenchError> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let member = Member::start(Config::alone(folder.path())).await.map_err(|error| failed(&error))?;
     member.ready().await.map_err(|error| failed(&error))?;
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();
     let (holder, asker) = (member.new_owner(), member.new_owner());
-    let (mut held, mut costs): (Vec<Guard>, Vec<Beside>) = (Vec::new(), Vec::new());
+    let (mut held, mut costs): (Vec<HoldGuard>, Vec<Beside>) = (Vec::new(), Vec::new());
     for locks in numbers {
         tell(&format!("with {locks} locks held"));
         while (held.len() as u64) < locks {
@@ -87,7 +87,7 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
         }
         rounds.sort_by(f64::total_cmp);
         if held.iter().any(|guard| !guard.is_valid()) {
-            return Err(Trouble::Failed(String::from(
+            return Err(BenchError::Failed(String::from(
                 "a lock that was held was lost during the measurement",
             )));
         }
@@ -99,7 +99,7 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
     Ok(costs)
 }
 
-async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Result<f64, Trouble> {
+async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Result<f64, BenchError> {
     let (began, mut turns) = (Instant::now(), 0);
     while began.elapsed().as_secs_f64() < seconds {
         for _ in 0..TURNS_IN_A_ROW {
@@ -114,7 +114,7 @@ async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Resul
 }
 
 /// Messages per entry in a cluster of this size, under a low and a high load.
-pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Vec<Among>, Trouble> {
+pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Vec<Among>, BenchError> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let cluster = start(algorithm, members, folder.path()).await?;
     let mut rows = Vec::new();
@@ -142,7 +142,7 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
     Ok(rows)
 }
 
-async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, Trouble> {
+async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, BenchError> {
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ports = free_ports(count)?;
     let join_token = JoinToken::random()?;
@@ -158,8 +158,8 @@ async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Membe
         members.push(Member::start(config).await.map_err(|error| failed(&error))?);
     }
     for member in &members {
-        let mut changes = member.standings();
-        while member.standing().view.is_none_or(|view| view.members.len() != count) {
+        let mut changes = member.status_changes();
+        while member.status().view.is_none_or(|view| view.members.len() != count) {
             changes.changed().await.map_err(|_| String::from("a member stopped"))?;
         }
         member.ready().await.map_err(|error| failed(&error))?;
@@ -167,13 +167,13 @@ async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Membe
     Ok(members)
 }
 
-async fn turn(member: &Member) -> Result<(), Trouble> {
+async fn turn(member: &Member) -> Result<(), BenchError> {
     let guard = member.mutex("wanted").acquire().await.map_err(|error| failed(&error))?;
     guard.release().await.map_err(|error| failed(&error))
 }
 
 /// One request at a time; the requester is drawn at random, as the formulas for low load assume.
-async fn one_after_the_other(members: &[Member], entries: usize) -> Result<(), Trouble> {
+async fn one_after_the_other(members: &[Member], entries: usize) -> Result<(), BenchError> {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for _ in 0..entries {
         random ^= random << 13;
@@ -185,7 +185,7 @@ async fn one_after_the_other(members: &[Member], entries: usize) -> Result<(), T
 }
 
 /// Every member requests again as soon as it has left.
-async fn all_at_once(members: &[Member], entries: usize) -> Result<(), Trouble> {
+async fn all_at_once(members: &[Member], entries: usize) -> Result<(), BenchError> {
     let each = |place: usize| entries / members.len() + usize::from(place < entries % members.len());
     let clients = members.iter().enumerate().map(|(place, member)| async move {
         for _ in 0..each(place) {
@@ -193,7 +193,7 @@ async fn all_at_once(members: &[Member], entries: usize) -> Result<(), Trouble> 
             // Let other tasks run, so that waiting members can process messages.
             tokio::task::yield_now().await;
         }
-        Ok::<_, Trouble>(())
+        Ok::<_, BenchError>(())
     });
     try_join_all(clients).await.map(drop)
 }

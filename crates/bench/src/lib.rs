@@ -14,10 +14,10 @@
 pub mod checker;
 pub mod client;
 pub mod engine;
+pub mod exclusion;
 pub mod growth;
 pub mod locks;
 pub mod machine;
-pub mod oracle;
 pub mod process;
 pub mod report;
 pub mod run;
@@ -25,18 +25,10 @@ pub mod servers;
 pub mod simulator;
 pub mod workload;
 
+mod error;
 mod job;
 mod metrics;
 mod page;
-mod trouble;
 mod worker;
 
-// The model of the lab's own tests, for the same searches.
-#[allow(dead_code, reason = "some of it is only used by the tests")]
-#[path = "../../lab/tests/checker/lamport_mutex.rs"]
-mod lamport_mutex;
-#[cfg(feature = "stateright")]
-#[path = "../../lab/tests/checker/stateright_model.rs"]
-mod stateright_model;
-
-pub use trouble::{Missing, Trouble};
+pub use error::{BenchError, Missing};

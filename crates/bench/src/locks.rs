@@ -4,11 +4,11 @@
 //! the machine therefore affects all engines alike, and no engine runs beside the servers of another.
 
 use crate::engine::{Engine, Servers};
+use crate::error::BenchError;
 use crate::job::{Go, Job, MemberJob, now_ns};
 use crate::process::Tether;
 use crate::run::Run;
 use crate::servers::{self, Ground, Running};
-use crate::trouble::Trouble;
 use crate::worker::Worker;
 use crate::workload::Workload;
 use futures_util::future::try_join_all;
@@ -50,13 +50,13 @@ impl Plan {
     }
 
     /// Rejects, before starting anything, engines that this build or this machine cannot measure.
-    pub fn check(&self) -> Result<(), Trouble> {
+    pub fn check(&self) -> Result<(), BenchError> {
         let not_built: Vec<String> = self.engines.iter().filter_map(|engine| engine.not_built()).collect();
         if !not_built.is_empty() {
-            return Err(Trouble::Failed(not_built.join("; ")));
+            return Err(BenchError::Failed(not_built.join("; ")));
         }
         let missing: Vec<_> = self.engines.iter().flat_map(|engine| servers::missing(engine)).collect();
-        if missing.is_empty() { Ok(()) } else { Err(Trouble::Missing(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(BenchError::Missing(missing)) }
     }
 }
 
@@ -78,7 +78,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(engine: &Engine, program: &Program) -> Result<Stage, Trouble> {
+    async fn set(engine: &Engine, program: &Program) -> Result<Stage, BenchError> {
         let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir();
         let folder = folder.map_err(|error| format!("cannot make a folder for servers: {error}"))?;
         let ground = Ground { folder: folder.path(), program: &program.path, tether: &program.tether };
@@ -88,7 +88,7 @@ impl Stage {
 
 /// Performs all runs of a plan. A failed run is reported at the end, and the others continue; a violation of
 /// mutual exclusion ends everything. `tell` is called with a description of each run before it starts.
-pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<Measured, Trouble> {
+pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<Measured, BenchError> {
     plan.check()?;
     let mut measured = Measured::default();
     for repeat in 1..=plan.repeat {
@@ -99,7 +99,7 @@ pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<
                 let one = One { engine, workload, repeat, plan, program };
                 match one.on(&mut stage).await.map_err(|trouble| one.of_this(trouble)) {
                     Ok(run) => measured.runs.push(run),
-                    Err(Trouble::Failed(why)) => {
+                    Err(BenchError::Failed(why)) => {
                         measured.failures.push(why);
                         // The next run starts with new servers.
                         stage = None;
@@ -128,7 +128,7 @@ struct One<'a> {
 
 impl One<'_> {
     /// Performs the run; starts the servers if there are none.
-    async fn on(&self, stage: &mut Option<Stage>) -> Result<Run, Trouble> {
+    async fn on(&self, stage: &mut Option<Stage>) -> Result<Run, BenchError> {
         let stage = match stage {
             Some(stage) => stage,
             None => stage.insert(Stage::set(self.engine, self.program).await?),
@@ -137,18 +137,18 @@ impl One<'_> {
     }
 
     /// Adds the engine and workload to an error.
-    fn of_this(&self, trouble: Trouble) -> Trouble {
+    fn of_this(&self, trouble: BenchError) -> BenchError {
         let (name, in_words) = (self.engine.name, self.workload.name());
         match trouble {
-            Trouble::Violated { what, .. } => {
-                Trouble::Violated { engine: name.into(), workload: in_words.into(), what }
+            BenchError::Violated { what, .. } => {
+                BenchError::Violated { engine: name.into(), workload: in_words.into(), what }
             }
-            Trouble::Failed(why) => Trouble::Failed(format!("{name}, {in_words}: {why}")),
+            BenchError::Failed(why) => BenchError::Failed(format!("{name}, {in_words}: {why}")),
             other => other,
         }
     }
 
-    async fn run(&self, servers: &mut Running, folder: &Path) -> Result<Run, Trouble> {
+    async fn run(&self, servers: &mut Running, folder: &Path) -> Result<Run, BenchError> {
         let jobs = self.jobs(&servers.addresses, folder)?;
         let mut workers = Vec::new();
         for job in &jobs {

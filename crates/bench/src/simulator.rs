@@ -1,4 +1,4 @@
-//! Speed of the simulator. The lab's own benchmark of the same name includes this file.
+//! Speed of the simulator. The benchmark of the same name prints the same figures.
 
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Names;

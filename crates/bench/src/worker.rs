@@ -1,8 +1,8 @@
 //! A process of clients, seen from the bench.
 
+use crate::error::BenchError;
 use crate::job::{Figures, Go, Job, Said};
 use crate::process::Tether;
-use crate::trouble::Trouble;
 use serde::Serialize;
 use std::path::Path;
 use std::process::Stdio;
@@ -54,28 +54,28 @@ impl Worker {
         Ok(())
     }
 
-    async fn hear(&mut self, within: Duration) -> Result<Said, Trouble> {
+    async fn hear(&mut self, within: Duration) -> Result<Said, BenchError> {
         let line = match tokio::time::timeout(within, self.output.next_line()).await {
             Ok(Ok(Some(line))) => line,
-            Ok(_) => return Err(Trouble::Failed(String::from("a client ended without a message"))),
-            Err(_) => return Err(Trouble::Failed(format!("a client sent nothing for {within:?}"))),
+            Ok(_) => return Err(BenchError::Failed(String::from("a client ended without a message"))),
+            Err(_) => return Err(BenchError::Failed(format!("a client sent nothing for {within:?}"))),
         };
         match serde_json::from_str(&line) {
-            Ok(Said::Failed { why, violation: false }) => Err(Trouble::Failed(why)),
+            Ok(Said::Failed { why, violation: false }) => Err(BenchError::Failed(why)),
             Ok(Said::Failed { why, violation: true }) => {
                 // The caller adds the engine and workload.
-                Err(Trouble::Violated { engine: String::new(), workload: String::new(), what: why })
+                Err(BenchError::Violated { engine: String::new(), workload: String::new(), what: why })
             }
             Ok(said) => Ok(said),
-            Err(error) => Err(Trouble::Failed(format!("a client sent an invalid message: {error}"))),
+            Err(error) => Err(BenchError::Failed(format!("a client sent an invalid message: {error}"))),
         }
     }
 
     /// Waits until its clients are connected and warmed up.
-    pub async fn ready(&mut self) -> Result<(), Trouble> {
+    pub async fn ready(&mut self) -> Result<(), BenchError> {
         match self.hear(PATIENCE).await? {
             Said::Ready => Ok(()),
-            other => Err(Trouble::Failed(format!("a client sent {other:?} instead of being ready"))),
+            other => Err(BenchError::Failed(format!("a client sent {other:?} instead of being ready"))),
         }
     }
 
@@ -85,10 +85,10 @@ impl Worker {
     }
 
     /// Waits for its measurements, which take `seconds`.
-    pub async fn done(&mut self, seconds: f64) -> Result<Figures, Trouble> {
+    pub async fn done(&mut self, seconds: f64) -> Result<Figures, BenchError> {
         match self.hear(PATIENCE + Duration::from_secs_f64(seconds)).await? {
             Said::Done(figures) => Ok(*figures),
-            other => Err(Trouble::Failed(format!("a client sent {other:?} instead of its figures"))),
+            other => Err(BenchError::Failed(format!("a client sent {other:?} instead of its figures"))),
         }
     }
 
@@ -117,7 +117,7 @@ mod tests {
     use crate::workload::Workload;
 
     /// The error for a process that writes this line and ends.
-    async fn error_of(what: &str) -> Trouble {
+    async fn error_of(what: &str) -> BenchError {
         let tether = Tether(vec!["sh".into(), "-c".into(), format!("echo '{what}'")]);
         let job = Job {
             client: Client::File,
@@ -138,9 +138,9 @@ mod tests {
     #[tokio::test]
     async fn violations_failures_and_invalid_messages_are_distinguished() {
         let violation = error_of(r#"{"failed":{"why":"two were inside","violation":true}}"#).await;
-        assert!(matches!(violation, Trouble::Violated { what, .. } if what == "two were inside"));
+        assert!(matches!(violation, BenchError::Violated { what, .. } if what == "two were inside"));
         let failure = error_of(r#"{"failed":{"why":"the server is gone","violation":false}}"#).await;
-        assert!(matches!(failure, Trouble::Failed(why) if why == "the server is gone"));
+        assert!(matches!(failure, BenchError::Failed(why) if why == "the server is gone"));
         assert!(error_of("hello").await.to_string().contains("invalid message"));
     }
 }

@@ -48,9 +48,9 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Prints an error, and returns the exit code.
-pub fn complain(code: u8, what: &dyn Display) -> ExitCode {
-    let what = what.to_string();
-    let lines: Vec<String> = what.lines().map(|line| Printable(line).to_string()).collect();
+pub fn fail(code: u8, error: &dyn Display) -> ExitCode {
+    let error = error.to_string();
+    let lines: Vec<String> = error.lines().map(|line| Printable(line).to_string()).collect();
     eprintln!("lockkeeper: {}", lines.join("\n"));
     ExitCode::from(code)
 }

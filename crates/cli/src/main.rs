@@ -5,13 +5,13 @@
 mod commands;
 mod exit;
 mod log;
+mod output;
 mod png;
 mod progress;
-mod say;
 mod table;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::applies::Applied;
+use commands::flag_table::Applied;
 use std::process::ExitCode;
 
 /// mimalloc, because glibc's allocator merges freed blocks in one go: with 10⁶ holds a single step of a member took
@@ -37,10 +37,10 @@ enum Command {
     Up(Box<commands::up::Up>),
     Join(Box<commands::up::Join>),
     Cluster(commands::cluster::Cluster),
-    Members(commands::operate::Members),
-    Status(commands::operate::Status),
-    Release(commands::operate::Release),
-    Leave(commands::operate::Leave),
+    Members(commands::operator::Members),
+    Status(commands::operator::Status),
+    Release(commands::operator::Release),
+    Leave(commands::operator::Leave),
     Token(commands::token::Token),
     Bench(commands::bench::Bench),
     Demo(commands::demo::Demo),

@@ -1,6 +1,6 @@
 //! A report as a table: measured values beside those of the paper.
 
-use crate::say;
+use crate::print_line;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_core::Sharing;
 use lockkeeper_lab::Report;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub fn print(report: &Report, wall: Duration) {
     let runs =
         if report.seeds == 1 { String::new() } else { format!(" to {}", report.seed + report.seeds - 1) };
-    say!(
+    print_line!(
         "{}, {} sites, {} load, {}{} channels, seed {}{runs}: {} entries measured\n",
         report.algorithm,
         report.sites,
@@ -21,12 +21,12 @@ pub fn print(report: &Report, wall: Duration) {
         report.seed,
         report.entries,
     );
-    say!("{}\n", measured(report).trim_fmt());
-    say!("{}\n", times(report).trim_fmt());
-    say!("{}", fairness(report));
-    say!("{}", properties(report));
+    print_line!("{}\n", measured(report).trim_fmt());
+    print_line!("{}\n", times(report).trim_fmt());
+    print_line!("{}", fairness(report));
+    print_line!("{}", properties(report));
     let seconds = wall.as_secs_f64().max(1e-9);
-    say!(
+    print_line!(
         "{} events in {} T of virtual time, {:.3} s: {:.1} million events per second",
         report.events,
         report.virtual_time,

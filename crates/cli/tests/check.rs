@@ -115,12 +115,14 @@ fn budgets_and_wrong_usage_have_their_own_exit_codes() {
 fn a_cluster_is_checked_and_a_bug_switch_is_caught() {
     let text = told("check --cluster --crashes 1", 0);
     assert!(text.contains("Everything that was promised holds"), "{text}");
-    let text = told("check --cluster --sleeps 1 --flaw no-wait", 2);
+    let text = told("check --cluster --sleeps 1 --bug no-wait", 2);
     assert!(text.contains("VIOLATED: no lease outside of a view that starts. After 6 steps"), "{text}");
     let answer: Value =
-        serde_json::from_str(&told("check --cluster --sleeps 1 --flaw no-wait --json", 2)).unwrap();
+        serde_json::from_str(&told("check --cluster --sleeps 1 --bug no-wait --json", 2)).unwrap();
     assert_eq!(answer["counterexample"].as_array().map(Vec::len), Some(6));
-    assert!(told("check --cluster --flaw no-weight", 64).contains("no-wait"));
+    assert!(told("check --cluster --bug no-weight", 64).contains("no-wait"));
+    // The former name of the flag.
+    assert!(told("check --cluster --bug no-weight", 64).contains("no-wait"));
     assert!(told("check raymond --cluster", 64).contains("naimi-trehel or ricart-agrawala"));
 }
 

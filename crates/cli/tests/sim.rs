@@ -340,19 +340,19 @@ fn a_cluster_keeps_its_promises_and_a_bug_switch_is_caught_with_its_command() {
     ]);
     assert_eq!((code, &report["runs"], &report["found"]), (0, &1.into(), &serde_json::json!([])));
     assert!(report["entries"].as_u64().is_some_and(|entries| entries > 0));
-    let flawed = [
+    let with_bug = [
         "sim",
         "--cluster",
         "--algorithm",
         "naimi-trehel",
         "--faults",
         "none",
-        "--flaw",
+        "--bug",
         "idle-instance-dropped",
     ];
-    let output = lockkeeper(&flawed);
+    let output = lockkeeper(&with_bug);
     assert_eq!(output.status.code(), Some(2));
-    let again = "lockkeeper sim --cluster --members 5 --algorithm naimi-trehel --faults none --flaw idle-instance-dropped --seed 1";
+    let again = "lockkeeper sim --cluster --members 5 --algorithm naimi-trehel --faults none --bug idle-instance-dropped --seed 1";
     assert!(text(&output.stderr).contains(again), "{}", text(&output.stderr));
 }
 
@@ -361,7 +361,7 @@ fn wrong_parameters_of_a_cluster_are_rejected_with_a_message() {
     for (args, sentence) in [
         (&["--members", "99"][..], "between 1 and 9 members"),
         (&["--faults", "rain"], "there is no fault 'rain'"),
-        (&["--flaw", "perfect"], "there is no flaw 'perfect'"),
+        (&["--bug", "perfect"], "there is no bug switch 'perfect'"),
     ] {
         let mut all = vec!["sim", "--cluster", "--algorithm", "naimi-trehel"];
         all.extend(args);

@@ -3,20 +3,20 @@
 
 #![allow(dead_code, missing_docs, reason = "only the tests of these modules are used here")]
 
-#[path = "../src/commands/applies.rs"]
-mod applies;
 #[path = "../src/commands/cluster_address.rs"]
 mod cluster_address;
 #[path = "../src/commands/duration.rs"]
 mod duration;
 #[path = "../src/exit.rs"]
 mod exit;
+#[path = "../src/commands/flag_table.rs"]
+mod flag_table;
+#[path = "../src/output.rs"]
+mod output;
 #[path = "../src/png.rs"]
 mod png;
 #[path = "../src/commands/quorums.rs"]
 mod quorums;
-#[path = "../src/say.rs"]
-mod say;
 #[path = "../src/table.rs"]
 mod table;
 
@@ -38,7 +38,7 @@ fn flags(help: &str) -> Vec<&str> {
 
 #[test]
 fn every_flag_is_in_the_table_of_its_command() {
-    use applies::{CHECK, COMPARE, SIM};
+    use flag_table::{CHECK, COMPARE, SIM};
     for (command, table) in [("check", CHECK), ("sim", SIM), ("compare", COMPARE)] {
         let mut binary = std::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         let output = binary.args([command, "--help"]).output().expect("the binary runs");
@@ -48,7 +48,7 @@ fn every_flag_is_in_the_table_of_its_command() {
         assert_eq!(
             flags(&help),
             known,
-            "the flags of `{command} --help`, and those of its table in applies.rs"
+            "the flags of `{command} --help`, and those of its table in flag_table.rs"
         );
     }
 }

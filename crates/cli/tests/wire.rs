@@ -62,8 +62,8 @@ async fn cluster(algorithm: &str, directory: &Path) -> Vec<Member> {
         members.push(Member::start(config).await.expect("it starts"));
     }
     for member in &members {
-        let mut changes = member.standings();
-        while member.standing().view.is_none_or(|view| view.members.len() != 3) {
+        let mut changes = member.status_changes();
+        while member.status().view.is_none_or(|view| view.members.len() != 3) {
             tokio::time::timeout(LONG, changes.changed()).await.expect("soon").expect("it lives");
         }
     }

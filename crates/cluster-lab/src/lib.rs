@@ -8,6 +8,7 @@
 pub mod simulation;
 pub mod views;
 
+pub use lockkeeper_member::BugSwitch;
 pub use simulation::{
-    ClusterReport, ClusterSpec, Fault, Found, Line, Outcome, Promise, Trace, algorithms, run, run_traced,
+    ClusterReport, ClusterSpec, Fault, Found, Line, Outcome, Property, Trace, algorithms, run, run_traced,
 };

@@ -2,9 +2,9 @@
 //! `LOCKKEEPER_SEED=5000` starts with another seed, and `LOCKKEEPER_ONLY=Table` selects the bug switches whose
 //! names contain that text.
 
-use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
+use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Property, algorithms, run, run_traced};
 use lockkeeper_lab::Progress;
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -131,60 +131,65 @@ fn a_seed_gives_the_same_run_with_and_without_a_trace() {
 /// A bug switch, the algorithm and faults under which it shows, and the properties of which it violates at least
 /// one. The search begins at a seed that is close to the first violation.
 struct Case {
-    flaw: Option<Flaw>,
+    bug: Option<BugSwitch>,
     algorithm: &'static str,
     faults: &'static str,
-    breaks: &'static [Promise],
+    breaks: &'static [Property],
     from: u64,
 }
 
-const fn case(flaw: Flaw, faults: &'static str, breaks: &'static [Promise], from: u64) -> Case {
-    Case { flaw: Some(flaw), algorithm: "naimi-trehel", faults, breaks, from }
+const fn case(bug: BugSwitch, faults: &'static str, breaks: &'static [Property], from: u64) -> Case {
+    Case { bug: Some(bug), algorithm: "naimi-trehel", faults, breaks, from }
 }
 
-const SAFETY: &[Promise] = &[Promise::Exclusion, Promise::Fences, Promise::LeasesOver, Promise::Wedge];
+const SAFETY: &[Property] = &[Property::Exclusion, Property::Fences, Property::LeasesOver, Property::Frozen];
 
 const CASES: &[Case] = &[
-    case(Flaw::HigherEpochsDropped, "all", &[Promise::Service], 1),
-    Case { algorithm: "ricart-agrawala", ..case(Flaw::LowerEpochsAccepted, "all", SAFETY, 1) },
-    case(Flaw::ReportChanges, "all", &[Promise::Service], 1),
-    case(Flaw::WedgeStopsRenewals, "crash,hiccup,drift", &[Promise::Survivors], 1),
-    case(Flaw::NoWedge, "all", &[Promise::Wedge], 1),
-    case(Flaw::TwoCoordinators, "all", &[Promise::OneStart, Promise::Exclusion], 1),
-    case(Flaw::UnstartedViewLeft, "crash,leader", &[Promise::Service], 1),
-    case(Flaw::StartsWithoutEveryReport, "all", SAFETY, 1),
-    case(Flaw::NoWait, "all", SAFETY, 1),
-    case(Flaw::WaitsForKnownHoldersOnly, "all", SAFETY, 1),
-    case(Flaw::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 41),
-    case(Flaw::AnswersOldEpochs, "pause,cut,leader", SAFETY, 1),
-    case(Flaw::MinorityGrants, "cut,leader,pause", SAFETY, 1),
-    case(Flaw::LeaseFromArrival, "delay,cut,pause", SAFETY, 1),
-    case(Flaw::ClientLeaseFromArrival, "client,delay,drift", SAFETY, 151),
-    case(Flaw::ClientOutlivesMember, "cut,pause", SAFETY, 1),
-    case(Flaw::GrantsWithoutLease, "all", &[Promise::Lease], 1),
-    case(Flaw::SilentClientForgotten, "client,drift", SAFETY, 1),
-    case(Flaw::RevokedAtOnce, "revoke", SAFETY, 1),
-    case(Flaw::IdleInstanceDropped, "none", SAFETY, 1),
-    case(Flaw::NoDrift, "all", SAFETY, 1),
-    case(Flaw::LeavesInUse, "leave", SAFETY, 1),
-    case(Flaw::NothingSetAside, "none", &[Promise::Fences], 1),
-    case(Flaw::KeptForEver, "none", &[Promise::Service], 1),
-    case(Flaw::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
-    case(Flaw::OwnAlgorithm, "settings", SAFETY, 1),
-    case(Flaw::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
-    case(Flaw::FounderWaitsForOwnLease, "lose-all,settings,client", SAFETY, 1),
-    case(Flaw::OneBigStep, "crash,hiccup,drift", &[Promise::Steps, Promise::Survivors], 1),
-    case(Flaw::TableNeverReclaimed, "drift", &[Promise::Service], 1),
-    case(Flaw::RequestsSaidOnce, "isolate,pause,cut,leader", &[Promise::Service], 21),
-    case(Flaw::SilentLinkKept, "isolate", &[Promise::Service], 1),
-    case(Flaw::LeaseWithoutDrift, "drift", SAFETY, 1),
+    case(BugSwitch::HigherEpochsDropped, "all", &[Property::Service], 1),
+    Case { algorithm: "ricart-agrawala", ..case(BugSwitch::LowerEpochsAccepted, "all", SAFETY, 1) },
+    case(BugSwitch::ReportChanges, "all", &[Property::Service], 1),
+    case(BugSwitch::FreezeStopsRenewals, "crash,hiccup,drift", &[Property::Survivors], 1),
+    case(BugSwitch::NoFreeze, "all", &[Property::Frozen], 1),
+    case(BugSwitch::TwoCoordinators, "all", &[Property::OneStart, Property::Exclusion], 1),
+    case(BugSwitch::UnstartedViewLeft, "crash,leader", &[Property::Service], 1),
+    case(BugSwitch::StartsWithoutEveryReport, "all", SAFETY, 1),
+    case(BugSwitch::NoWait, "all", SAFETY, 1),
+    case(BugSwitch::WaitsForKnownHoldersOnly, "all", SAFETY, 1),
+    case(BugSwitch::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 41),
+    case(BugSwitch::AnswersOldEpochs, "pause,cut,leader", SAFETY, 1),
+    case(BugSwitch::MinorityGrants, "cut,leader,pause", SAFETY, 1),
+    case(BugSwitch::LeaseFromArrival, "delay,cut,pause", SAFETY, 1),
+    case(BugSwitch::ClientLeaseFromArrival, "client,delay,drift", SAFETY, 151),
+    case(BugSwitch::ClientOutlivesMember, "cut,pause", SAFETY, 1),
+    case(BugSwitch::GrantsWithoutLease, "all", &[Property::Lease], 1),
+    case(BugSwitch::SilentClientForgotten, "client,drift", SAFETY, 1),
+    case(BugSwitch::RevokedAtOnce, "revoke", SAFETY, 1),
+    case(BugSwitch::IdleInstanceDropped, "none", SAFETY, 1),
+    case(BugSwitch::NoDrift, "all", SAFETY, 1),
+    case(BugSwitch::LeavesInUse, "leave", SAFETY, 1),
+    case(BugSwitch::NothingSetAside, "none", &[Property::Fences], 1),
+    case(BugSwitch::DelegationsNeverEnd, "none", &[Property::Service], 1),
+    case(BugSwitch::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
+    case(BugSwitch::OwnAlgorithm, "settings", SAFETY, 1),
+    case(BugSwitch::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
+    case(BugSwitch::FounderWaitsForOwnLease, "lose-all,settings,client", SAFETY, 1),
+    case(BugSwitch::OneBigStep, "crash,hiccup,drift", &[Property::Steps, Property::Survivors], 1),
+    case(BugSwitch::TableNeverReclaimed, "drift", &[Property::Service], 1),
+    case(BugSwitch::RequestsSentOnce, "isolate,pause,cut,leader", &[Property::Service], 21),
+    case(BugSwitch::SilentLinkKept, "isolate", &[Property::Service], 1),
+    case(BugSwitch::LeaseWithoutDrift, "drift", SAFETY, 1),
     Case {
-        flaw: None,
-        ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
+        bug: None,
+        ..case(
+            BugSwitch::NoWait,
+            "restart-all,crash",
+            &[Property::OneStart, Property::Fences, Property::Frozen],
+            1,
+        )
     },
     Case {
-        flaw: None,
-        ..case(Flaw::NoWait, "lose-all", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
+        bug: None,
+        ..case(BugSwitch::NoWait, "lose-all", &[Property::OneStart, Property::Fences, Property::Frozen], 1)
     },
 ];
 
@@ -193,17 +198,17 @@ fn every_bug_switch_is_caught() {
     const MOST: u64 = 3000;
     const AT_ONCE: u64 = 10;
     let only = std::env::var("LOCKKEEPER_ONLY").unwrap_or_default();
-    for case in CASES.iter().filter(|case| format!("{:?}", case.flaw).contains(&only)) {
+    for case in CASES.iter().filter(|case| format!("{:?}", case.bug).contains(&only)) {
         let right = cluster(case.algorithm, 5, case.faults);
         let mut wrong = right.clone();
-        wrong.flaw = case.flaw;
-        wrong.forgets_epochs = case.flaw.is_none() && case.faults.contains("restart-all");
-        wrong.epochs_begin_at_one = case.flaw.is_none() && case.faults.contains("lose-all");
+        wrong.bug = case.bug;
+        wrong.forgets_epochs = case.bug.is_none() && case.faults.contains("restart-all");
+        wrong.epochs_begin_at_one = case.bug.is_none() && case.faults.contains("lose-all");
         let breaks = |seed: &u64| {
-            report(&wrong, *seed, AT_ONCE).found.iter().any(|found| case.breaks.contains(&found.promise))
+            report(&wrong, *seed, AT_ONCE).found.iter().any(|found| case.breaks.contains(&found.property))
         };
         let caught = (case.from..case.from + MOST).step_by(AT_ONCE as usize).find(breaks);
-        let Some(seed) = caught else { panic!("{:?} was not caught in {MOST} runs", case.flaw) };
+        let Some(seed) = caught else { panic!("{:?} was not caught in {MOST} runs", case.bug) };
         // The unchanged cluster passes the same seeds.
         holds(&right, seed, AT_ONCE);
     }
@@ -211,8 +216,8 @@ fn every_bug_switch_is_caught() {
 
 #[test]
 fn every_bug_switch_has_a_case() {
-    for (name, flaw) in Flaw::ALL {
-        assert!(CASES.iter().any(|case| case.flaw == Some(*flaw)), "{name}");
+    for (name, bug) in BugSwitch::ALL {
+        assert!(CASES.iter().any(|case| case.bug == Some(*bug)), "{name}");
     }
 }
 

@@ -1,17 +1,19 @@
 //! The view change and the leases of whole members, in every order of events within small bounds. Members with one
 //! guard disabled violate a property after a pinned number of steps; the unchanged member passes the same systems.
 
-use lockkeeper_cluster_lab::Promise::{self, Exclusion, Fences, Lease, LeasesOver, OneStart, Service, Wedge};
-use lockkeeper_cluster_lab::views::{Bounds, check, gallery};
-use lockkeeper_member::Flaw;
+use lockkeeper_cluster_lab::Property::{
+    self, Exclusion, Fences, Frozen, Lease, LeasesOver, OneStart, Service,
+};
+use lockkeeper_cluster_lab::views::{Bounds, bug_switches, check};
+use lockkeeper_member::BugSwitch;
 
 /// The bug switch, the violated property, and the length of the shortest run.
-const PINNED: &[(&str, Promise, usize)] = &[
+const PINNED: &[(&str, Property, usize)] = &[
     ("no-wait", LeasesOver, 6),
     ("proposer-waits", LeasesOver, 7),
     ("waits-for-known-holders-only", LeasesOver, 6),
-    ("no-wedge", Wedge, 6),
-    ("answers-old-epochs", Wedge, 10),
+    ("no-freeze", Frozen, 6),
+    ("answers-old-epochs", Frozen, 10),
     ("grants-without-lease", Lease, 7),
     ("higher-epochs-dropped", Service, 10),
     ("lower-epochs-accepted", Exclusion, 13),
@@ -20,20 +22,20 @@ const PINNED: &[(&str, Promise, usize)] = &[
     ("two-coordinators", OneStart, 6),
     ("minority-grants", LeasesOver, 7),
     ("unstarted-view-left", Service, 6),
-    ("starts-without-every-report", Wedge, 9),
+    ("starts-without-every-report", Frozen, 9),
     ("lease-from-arrival", LeasesOver, 10),
     ("no-drift", LeasesOver, 5),
 ];
 
 #[test]
 fn every_disabled_guard_is_caught() {
-    let found: Vec<(&str, Promise, usize)> = gallery::all()
+    let found: Vec<(&str, Property, usize)> = bug_switches::all()
         .iter()
         .map(|exhibit| {
-            let flaw = Some(exhibit.flaw().expect("a flaw of that name"));
-            let answer = check(exhibit.algorithm, exhibit.bounds, flaw, |_| true).unwrap();
+            let bug = Some(exhibit.bug().expect("a bug of that name"));
+            let answer = check(exhibit.algorithm, exhibit.bounds, bug, |_| true).unwrap();
             let wrong = answer.wrong.unwrap_or_else(|| panic!("{} escaped", exhibit.name));
-            (exhibit.name, wrong.promise, wrong.run.len())
+            (exhibit.name, wrong.property, wrong.run.len())
         })
         .collect();
     let rows: Vec<String> = found.iter().map(|row| format!("    {row:?},")).collect();
@@ -50,7 +52,7 @@ fn holds(algorithm: &str, bounds: Bounds) -> u64 {
 #[test]
 fn the_unchanged_member_passes_the_same_systems() {
     let mut systems: Vec<(&str, Bounds)> = Vec::new();
-    for exhibit in gallery::all() {
+    for exhibit in bug_switches::all() {
         if !systems.contains(&(exhibit.algorithm, exhibit.bounds)) {
             systems.push((exhibit.algorithm, exhibit.bounds));
         }
@@ -67,12 +69,13 @@ fn the_unchanged_member_passes_the_same_systems() {
 fn shared_and_exclusive_holds_exclude_each_other() {
     let bounds = Bounds { crashes: 1, wishes: 2, readers: 0b011, service: true, ..Bounds::default() };
     assert!(holds("naimi-trehel", bounds) > 10_000);
-    for (flaw, promises) in
-        [(Flaw::IdleInstanceDropped, [Fences, Exclusion]), (Flaw::ReportChanges, [Service, Service])]
-    {
-        let wrong = check("naimi-trehel", bounds, Some(flaw), |_| true).unwrap().wrong;
-        let wrong = wrong.unwrap_or_else(|| panic!("{flaw:?} escaped"));
-        assert!(promises.contains(&wrong.promise), "{flaw:?}: {wrong:#?}");
+    for (bug, promises) in [
+        (BugSwitch::IdleInstanceDropped, [Fences, Exclusion]),
+        (BugSwitch::ReportChanges, [Service, Service]),
+    ] {
+        let wrong = check("naimi-trehel", bounds, Some(bug), |_| true).unwrap().wrong;
+        let wrong = wrong.unwrap_or_else(|| panic!("{bug:?} escaped"));
+        assert!(promises.contains(&wrong.property), "{bug:?}: {wrong:#?}");
     }
 }
 

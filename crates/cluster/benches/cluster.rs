@@ -231,8 +231,8 @@ async fn cluster(directory: &Path, count: u32, tls: bool, times: Times) -> Vec<M
         members.push(Member::start(config).await.expect("it starts"));
     }
     for member in &members {
-        let mut changes = member.standings();
-        while member.standing().view.is_none_or(|view| view.members.len() != count as usize) {
+        let mut changes = member.status_changes();
+        while member.status().view.is_none_or(|view| view.members.len() != count as usize) {
             changes.changed().await.expect("it lives");
         }
     }

@@ -1,18 +1,18 @@
 //! [`Acquire`]: a request for a lock.
 
-use crate::engine::{Asked, LEAVING};
+use crate::engine::{Immediate, LEAVING};
 use crate::error::{Error, Result};
-use crate::guard::{Guard, Session};
-use crate::local::Outcome;
-use crate::trouble::{Reason, Trouble};
-use lockkeeper_member::{Claim, Ended, LockName, Wish, check_name};
+use crate::hold_guard::{HoldGuard, LocalSession};
+use crate::local::RequestOutcome;
+use crate::not_serving::{NotServing, NotServingReason};
+use lockkeeper_member::{Ended, LockMode, LockName, LockRequest, check_name};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Maximum number of permits of a semaphore.
-pub const MOST_PERMITS: u32 = Claim::MOST_PERMITS;
+pub const MOST_PERMITS: u32 = LockMode::MOST_PERMITS;
 
 /// A request for a lock that has not been sent yet.
 ///
@@ -20,16 +20,21 @@ pub const MOST_PERMITS: u32 = Claim::MOST_PERMITS;
 #[derive(Clone)]
 #[must_use = "a request does nothing until acquired"]
 pub struct Acquire {
-    session: Arc<Session>,
+    session: Arc<LocalSession>,
     /// Time that the acquisition of a free lock takes at most.
-    pub(crate) moment: Duration,
-    wish: Wish,
+    pub(crate) round_trip: Duration,
+    wish: LockRequest,
 }
 
 impl Acquire {
-    pub(crate) fn new(session: Arc<Session>, moment: Duration, claim: Claim, name: String) -> Self {
-        let wish = Wish { claim, ..Wish::of(LockName::new(name)) };
-        Self { session, moment, wish }
+    pub(crate) fn new(
+        session: Arc<LocalSession>,
+        round_trip: Duration,
+        mode: LockMode,
+        name: String,
+    ) -> Self {
+        let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
+        Self { session, round_trip, wish }
     }
 
     /// Sets the owner that lists show to operators and other clients.
@@ -58,8 +63,8 @@ impl Acquire {
     }
 
     /// Waits for the lock without a timeout.
-    pub async fn acquire(self) -> Result<Guard> {
-        match self.ask(None).await? {
+    pub async fn acquire(self) -> Result<HoldGuard> {
+        match self.request(None).await? {
             Ok(guard) => Ok(guard),
             Err(how) => Err(Error::Unavailable(format!("the wait for the lock ended: {how:?}"))),
         }
@@ -67,89 +72,91 @@ impl Acquire {
 
     /// Acquires the lock only if it is free. If a client of this member holds it or waits for it, the result is known
     /// at once; otherwise it takes one round trip to the other members.
-    pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        match self.clone().ask(Some(Duration::ZERO)).await? {
+    pub async fn try_acquire(self) -> Result<Option<HoldGuard>> {
+        match self.clone().request(Some(Duration::ZERO)).await? {
             Ok(guard) => return Ok(Some(guard)),
             Err(Ended::Busy) => return Ok(None),
             Err(_) => {}
         }
         // The lock may be free at another member: ask with the time of a round trip.
-        let moment = self.moment;
-        Ok(self.ask(Some(moment)).await?.ok())
+        let round_trip = self.round_trip;
+        Ok(self.request(Some(round_trip)).await?.ok())
     }
 
     /// Waits for the lock until a deadline. Returns `None` if the deadline passes.
-    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
+    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<HoldGuard>> {
         self.acquire_within(deadline.saturating_duration_since(Instant::now())).await
     }
 
     /// Waits for the lock for at most this time. Returns `None` on a timeout.
-    pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
-        if patience.is_zero() {
+    pub async fn acquire_within(self, timeout: Duration) -> Result<Option<HoldGuard>> {
+        if timeout.is_zero() {
             return self.try_acquire().await;
         }
-        Ok(self.ask(Some(patience)).await?.ok())
+        Ok(self.request(Some(timeout)).await?.ok())
     }
 
-    async fn ask(mut self, patience: Option<Duration>) -> Result<Result<Guard, Ended>> {
+    async fn request(mut self, timeout: Option<Duration>) -> Result<Result<HoldGuard, Ended>> {
         check(&self.wish)?;
         // A task that acquires in a loop without ever waiting must still yield to the other tasks of the runtime.
         tokio::task::coop::consume_budget().await;
-        if patience.is_some_and(|patience| patience.is_zero()) {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
             // Without a lease the member grants nothing, and a non-blocking request does not wait for one.
-            self.check_lease(|trouble| !trouble.has_lease)?;
+            self.check_lease(|not_serving| !not_serving.has_lease)?;
         }
         let began = Instant::now();
-        let mut left = patience;
+        let mut left = timeout;
         loop {
-            self.wish.patience_ns = left.map(nanoseconds);
-            match self.ask_once(left).await? {
-                Asking::Done(Err(Ended::TimedOut)) => {
+            self.wish.timeout_ns = left.map(nanoseconds);
+            match self.request_once(left).await? {
+                Attempt::Done(Err(Ended::TimedOut)) => {
                     // Without a lease, the member does not know whether another client holds the lock: report that
                     // instead of a timeout.
                     self.check_lease(|_| true)?;
                     return Ok(Err(Ended::TimedOut));
                 }
-                Asking::Done(outcome) => return Ok(outcome),
-                Asking::Again => left = patience.map(|patience| patience.saturating_sub(began.elapsed())),
+                Attempt::Done(outcome) => return Ok(outcome),
+                Attempt::Again => left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed())),
             }
         }
     }
 
-    async fn ask_once(&self, patience: Option<Duration>) -> Result<Asking> {
-        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, claim = %self.wish.claim);
+    async fn request_once(&self, timeout: Option<Duration>) -> Result<Attempt> {
+        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, mode = %self.wish.mode);
         let name = self.wish.lock.name.clone();
-        let (session, moment) = (self.session.clone(), self.moment);
-        let (number, hears) = match session.engine.acquire(session.client, self.wish.clone(), span)? {
-            Asked::Granted(number, fence) => {
-                return Ok(Asking::Done(Ok(Guard::new(session, number, fence, name))));
+        let (session, round_trip) = (self.session.clone(), self.round_trip);
+        let (number, receiver) = match session.engine.acquire(session.client, self.wish.clone(), span)? {
+            Immediate::Granted(number, fence) => {
+                return Ok(Attempt::Done(Ok(HoldGuard::new(session, number, fence, name))));
             }
-            Asked::Ended(how) => return refuse(how, &name),
-            Asked::Later(number, hears) => (number, hears),
+            Immediate::Ended(how) => return refuse(how, &name),
+            Immediate::Later(number, receiver) => (number, receiver),
         };
-        let outcome = Waiter { session: &session, number, hears: Some(hears) }.outcome();
-        let outcome = match patience {
+        let outcome = PendingRequest { session: &session, number, receiver: Some(receiver) }.outcome();
+        let outcome = match timeout {
             None => outcome.await,
             // The member enforces the timeout. This one is a fallback for a member that loses its place in the cluster
             // meanwhile and requests again, with a new timeout.
-            Some(patience) => tokio::time::timeout(patience.saturating_add(moment), outcome)
+            Some(timeout) => tokio::time::timeout(timeout.saturating_add(round_trip), outcome)
                 .await
-                .unwrap_or(Ok(Outcome::Ended(Ended::TimedOut))),
+                .unwrap_or(Ok(RequestOutcome::Ended(Ended::TimedOut))),
         };
         match outcome? {
-            Outcome::Granted(fence) => Ok(Asking::Done(Ok(Guard::new(session, number, fence, name)))),
-            Outcome::Ended(how) => refuse(how, &name),
-            Outcome::AskAgain => Ok(Asking::Again),
-            Outcome::Stopped(why) => Err(Error::Stopped(why)),
+            RequestOutcome::Granted(fence) => {
+                Ok(Attempt::Done(Ok(HoldGuard::new(session, number, fence, name))))
+            }
+            RequestOutcome::Ended(how) => refuse(how, &name),
+            RequestOutcome::Repeat => Ok(Attempt::Again),
+            RequestOutcome::Stopped(why) => Err(Error::Stopped(why)),
         }
     }
 
-    /// Returns an error if the member grants no locks and `counts` accepts the reason.
-    fn check_lease(&self, counts: impl FnOnce(&Trouble) -> bool) -> Result<()> {
-        match self.session.engine.trouble() {
-            Some(trouble) if counts(&trouble) => Err(match &trouble.reason {
-                Reason::Stopped(why) => Error::Stopped(why.clone()),
-                _ => Error::NoLease(trouble.to_string()),
+    /// Returns an error if the member grants no locks and `accepted` accepts the reason.
+    fn check_lease(&self, accepted: impl FnOnce(&NotServing) -> bool) -> Result<()> {
+        match self.session.engine.not_serving() {
+            Some(not_serving) if accepted(&not_serving) => Err(match &not_serving.reason {
+                NotServingReason::Stopped(why) => Error::Stopped(why.clone()),
+                _ => Error::NoLease(not_serving.to_string()),
             }),
             _ => Ok(()),
         }
@@ -157,13 +164,13 @@ impl Acquire {
 }
 
 /// The result of one request to the member.
-enum Asking {
-    Done(Result<Guard, Ended>),
+enum Attempt {
+    Done(Result<HoldGuard, Ended>),
     /// The session ended before the answer. The request must be repeated.
     Again,
 }
 
-fn refuse(how: Ended, name: &str) -> Result<Asking> {
+fn refuse(how: Ended, name: &str) -> Result<Attempt> {
     match how {
         Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be requested in this mode"))),
         Ended::Full { limit } => Err(Error::Unavailable(format!(
@@ -171,40 +178,40 @@ fn refuse(how: Ended, name: &str) -> Result<Asking> {
              release some, or ask another member"
         ))),
         Ended::Leaving => Err(Error::Stopped(String::from(LEAVING))),
-        how => Ok(Asking::Done(Err(how))),
+        how => Ok(Attempt::Done(Err(how))),
     }
 }
 
 /// A waiting request. Dropping it cancels the request.
-struct Waiter<'a> {
-    session: &'a Session,
+struct PendingRequest<'a> {
+    session: &'a LocalSession,
     number: u64,
-    hears: Option<oneshot::Receiver<Outcome>>,
+    receiver: Option<oneshot::Receiver<RequestOutcome>>,
 }
 
-impl Waiter<'_> {
-    async fn outcome(mut self) -> Result<Outcome> {
-        let Some(hears) = &mut self.hears else { return Ok(Outcome::Ended(Ended::Cancelled)) };
-        let outcome = hears.await;
-        self.hears = None;
+impl PendingRequest<'_> {
+    async fn outcome(mut self) -> Result<RequestOutcome> {
+        let Some(receiver) = &mut self.receiver else { return Ok(RequestOutcome::Ended(Ended::Cancelled)) };
+        let outcome = receiver.await;
+        self.receiver = None;
         outcome.map_err(|_| Error::Stopped(String::from("its session was closed")))
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         // The grant may already be on its way; no caller will receive it, so it is released as well.
-        if self.hears.is_some() {
-            self.session.engine.leave(self.session.client, self.number);
+        if self.receiver.is_some() {
+            self.session.engine.release(self.session.client, self.number);
         }
     }
 }
 
-fn check(wish: &Wish) -> Result<()> {
+fn check(wish: &LockRequest) -> Result<()> {
     check_name(&wish.lock.name).map_err(|why| Error::BadName(why.to_string()))?;
     wish.tag.check().map_err(|why| Error::BadOption(format!("bad owner or purpose: {why}")))?;
-    match wish.claim {
-        Claim::Permit(permits) if !wish.claim.is_possible() => {
+    match wish.mode {
+        LockMode::Permit { of: permits } if !wish.mode.is_possible() => {
             Err(Error::BadOption(format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")))
         }
         _ => Ok(()),

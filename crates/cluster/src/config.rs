@@ -182,7 +182,7 @@ impl Config {
             round_trip_ns: ns(times.round_trip),
             resend_ns: ns(times.resend),
             acknowledge_ns: ns(times.resend / 4),
-            unix_ns_at_zero: crate::clock::unix_ns_at_zero(),
+            unix_ns_at_zero: lockkeeper_system::lease_clock::unix_ns_at_zero(),
             ..MemberConfig::new(self.first_members.keys().copied())
         }
     }

@@ -2,13 +2,13 @@
 
 use crate::consensus::Consensus;
 use crate::error::Result;
-use crate::local::{Look, Outcome};
+use crate::local::{HoldState, RequestOutcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
-use crate::trouble::Trouble;
+use crate::not_serving::NotServing;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, LockStatus, MemberId, NoFence, Node,
-    PortEvent, Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
+    Acquisition, ClusterSettings, Ended, Fence, LockList, LockMode, LockName, LockRequest, LockStatus,
+    MemberId, NoFence, Node, PortEvent, Query, Reply, SessionId, ToClient, ToMember, View,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +19,29 @@ use tracing::Span;
 pub(crate) const LEAVING: &str = "it is leaving its cluster and grants no locks; ask another member";
 
 /// The immediate result of a request.
-pub(crate) enum Asked {
+pub(crate) enum Immediate {
     /// Granted: the number of the acquisition and its fence.
     Granted(u64, Option<Fence>),
     /// Waiting: the number of the acquisition, and the receiver of its outcome.
-    Later(u64, oneshot::Receiver<Outcome>),
+    Later(u64, oneshot::Receiver<RequestOutcome>),
     /// Ended without a grant.
     Ended(Ended),
 }
 
 /// The transport of a client outside of this process, which receives the member's messages for it.
-pub trait Hears: Send + Sync {
+pub trait ClientTransport: Send + Sync {
     /// Delivers a message of the member to a session. It is called while the member's state is locked, so it must
     /// neither block nor call the member.
-    fn hear(&self, session: SessionId, said: ToClient);
+    fn deliver(&self, session: SessionId, message: ToClient);
 
     /// The span of the client's wait for this lock, if it waits for it. The same restrictions apply.
-    fn traced(&self, _lock: &LockName) -> Option<Span> {
+    fn wait_span(&self, _lock: &LockName) -> Option<Span> {
         None
     }
 }
 
-/// The member as the API sees it, independent of the algorithm.
-pub(crate) trait Engine: Send + Sync {
+/// Calls of sessions of clients in this process: [`Acquire`](crate::Acquire) and [`HoldGuard`](crate::HoldGuard).
+pub(crate) trait LocalSessions: Send + Sync {
     /// Creates a client in this process and returns its number. Its session is opened by its first request.
     fn open(&self) -> u64;
     /// Removes a client in this process and closes its session.
@@ -49,62 +49,97 @@ pub(crate) trait Engine: Send + Sync {
     /// The current session of a client in this process.
     fn session(&self, client: u64) -> Option<SessionId>;
     /// Requests a lock for a client in this process. `span` is the tracing span of its wait.
-    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
+    fn acquire(&self, client: u64, wish: LockRequest, span: Span) -> Result<Immediate>;
     /// Releases a hold or cancels a waiting request. Returns the last state of the hold, if there was one.
-    fn leave(&self, client: u64, number: u64) -> Option<Look>;
+    fn release(&self, client: u64, number: u64) -> Option<HoldState>;
     /// The state of a hold at this moment.
-    fn look(&self, client: u64, number: u64) -> Look;
+    fn hold_state(&self, client: u64, number: u64) -> HoldState;
+    /// The end of the member's lease, on the lease clock. Third parties may rely on a hold until then.
     fn promised_until_ns(&self) -> u64;
     /// Draws a further fence for an exclusive hold.
     fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence>;
     /// Notifies when a hold of this client may have been lost.
-    fn changes(&self, client: u64) -> watch::Receiver<()>;
+    fn losses(&self, client: u64) -> watch::Receiver<()>;
     /// Notifies when the member's lease is about to end.
     fn expiring(&self) -> watch::Receiver<u64>;
-    fn trouble(&self) -> Option<Trouble>;
+    /// The reason why the member grants no locks at the moment. `None` if it does.
+    fn not_serving(&self) -> Option<NotServing>;
+}
+
+/// Calls of the transports of clients outside of this process, which the application that embeds the member provides.
+pub(crate) trait RemoteClients: Send + Sync {
     /// Attaches a client outside of this process and returns its number.
-    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64>;
+    fn attach(&self, transport: Arc<dyn ClientTransport>) -> Result<u64>;
+    /// Detaches a client. Its sessions remain until their leases expire.
     fn detach(&self, client: u64);
     /// Handles a message of a client. Messages to other members that result from it leave with `flush`.
-    fn say(&self, session: SessionId, said: ToMember);
-    /// Watches the number of the next change of the table of locks.
-    fn tables(&self) -> watch::Receiver<u64>;
-    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64);
-    fn table_changes(&self, from: u64) -> Option<(Table, u64)>;
-    fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus;
+    fn handle_client_message(&self, session: SessionId, message: ToMember);
+    /// The mode in which this lock is held or requested through this member, if it is.
+    fn mode_in_use(&self, lock: &LockName) -> Option<LockMode>;
+    /// Maximum number of different locks that the clients of this member may use at a time.
     fn most_own_locks(&self) -> usize;
-    fn claimed(&self, lock: &LockName) -> Option<Claim>;
+}
+
+/// Calls that list holders and waiters, for operators and for clients that watch locks.
+pub(crate) trait LockTable: Send + Sync {
+    /// Watches the number of the next change of the table of locks.
+    fn watch_table(&self) -> watch::Receiver<u64>;
+    /// The locks of this member after a name, in about `most_bytes` bytes, and the number of locks that follow.
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (LockList, u64);
+    /// The locks of this member that have changed since a change, and the next change to read. `None` if changes that
+    /// old have been discarded.
+    fn table_changes(&self, from: u64) -> Option<(LockList, u64)>;
+    /// The holders and waiters of one lock at this member.
+    fn lock_status(&self, lock: &LockName, most_bytes: usize) -> LockStatus;
     /// Sends a query to all members. The receiver yields the replies that came in time.
-    fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>>;
+    fn query(&self, query: Query) -> oneshot::Receiver<Vec<Reply>>;
+}
+
+/// Calls of operators: the state of the member, its settings, revocations, its planned leave.
+pub(crate) trait Operations: Send + Sync {
     /// Revokes the hold of a client of this member.
     fn revoke(&self, lock: LockName, acquisition: Acquisition);
     /// The settings of the newest view that the member knows.
     fn settings(&self) -> ClusterSettings;
     /// Proposes a view with these settings if this member leads. The error contains the reason for a rejection.
-    fn change(&self, settings: ClusterSettings) -> std::result::Result<(), String>;
-    fn standing(&self) -> Standing;
-    /// Notifies when the standing may have changed.
-    fn standings(&self) -> watch::Receiver<u64>;
-    /// Sets the members known to the cluster.
-    fn peers(&self, peers: Vec<MemberId>);
-    /// Handles a frame of another member. Frames sent in response leave with `flush`.
-    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
-    /// Writes the frames that have been sent since the last flush.
-    fn flush(&self);
-    fn connected(&self, peer: MemberId);
-    /// Handles an event of consensus.
-    fn port(&self, event: PortEvent);
+    fn propose_settings(&self, settings: ClusterSettings) -> std::result::Result<(), String>;
+    /// The state of the member.
+    fn status(&self) -> MemberStatus;
+    /// Notifies when the status may have changed.
+    fn status_changes(&self) -> watch::Receiver<u64>;
     /// Starts a planned leave. Holders have this much time to release.
-    fn leave_cluster(&self, patience_ns: u64);
-    fn stop(&self, why: &str);
+    fn leave_cluster(&self, drain_ns: u64);
+    /// The counters and histograms of the member.
     fn metrics(&self) -> &Metrics;
+}
+
+/// Calls of the member's environment in this process: the network, consensus, and the code that starts and stops it.
+pub(crate) trait Environment: Send + Sync {
     /// Connects the member to its network and to consensus. Only the first call has an effect.
     fn connect(&self, net: Arc<Net>, consensus: Consensus);
+    /// Sets the members known to the cluster.
+    fn set_peers(&self, peers: Vec<MemberId>);
+    /// Handles a frame of another member. Frames sent in response leave with `flush`.
+    fn receive_frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
+    /// Writes the frames that have been sent since the last flush.
+    fn flush(&self);
+    /// Handles a new connection to another member.
+    fn peer_connected(&self, peer: MemberId);
+    /// Handles an event of consensus.
+    fn consensus_event(&self, event: PortEvent);
+    /// Stops the member, for this reason.
+    fn stop(&self, why: &str);
 }
+
+/// A running member, independent of its algorithm. Each supertrait has one audience; a caller that needs only one of
+/// them takes a reference to that trait.
+pub(crate) trait Engine: LocalSessions + RemoteClients + LockTable + Operations + Environment {}
+
+impl<T: LocalSessions + RemoteClients + LockTable + Operations + Environment> Engine for T {}
 
 /// The state of a member, for display and for callers that wait for it.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct MemberStatus {
     /// The member's id and incarnation.
     pub node: Node,
     /// The view that it is in and serves. `None` if it is in no view.
@@ -119,7 +154,7 @@ pub struct Standing {
     pub left: bool,
 }
 
-impl Standing {
+impl MemberStatus {
     /// Whether it grants locks at this moment.
     pub fn serves(&self) -> bool {
         self.view.is_some() && !self.lease.is_zero() && self.stopped.is_none() && !self.left

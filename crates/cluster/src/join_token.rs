@@ -122,6 +122,19 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_a_join_token_does_not_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("join-token");
+        let token = JoinToken(std::array::from_fn(|place| place as u8));
+        token.save_new(&path).unwrap();
+        let mut golden = lockkeeper_testbed::golden::Golden::default();
+        golden.text("text", std::fs::read_to_string(&path).unwrap().strip_suffix('\n').unwrap());
+        golden.bytes("key", token.key());
+        golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/join-token.txt");
+        assert_eq!(JoinToken::read(&path).unwrap(), token);
+    }
+
+    #[test]
     fn a_file_that_others_may_read_is_refused_with_the_command_to_correct_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("join-token");

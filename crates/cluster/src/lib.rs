@@ -18,48 +18,46 @@
 //! |---|---|
 //! | `member` | [`Member`]: start, request locks, query the cluster, stop |
 //! | [`settings`] | parsing and printing of the settings that all members share |
-//! | `acquire`, `guard` | a request for a lock, and a hold on one |
+//! | `acquire`, `hold_guard` | a request for a lock, and a hold on one |
 //! | `driver` | runs the state machine: feeds it one event at a time and carries out the actions |
 //! | `engine` | the interface between the API and a member, independent of the algorithm |
 //! | `local` | clients in the member's own process |
-//! | `host` | dispatches incoming messages to the member or to consensus |
+//! | `dispatch` | dispatches incoming messages to the member or to consensus |
 //! | `join_token` | the secret that all members of one cluster share |
 //! | `net` | connections between members: frames, TLS, limits |
 //! | `consensus`, `store` | Raft, which decides the views, and its storage on disk |
-//! | `clock` | the lease clock |
 //! | `metrics` | counters and histograms for Prometheus |
 
 mod acquire;
-mod clock;
 mod config;
 mod consensus;
+mod dispatch;
 mod driver;
 mod engine;
 mod error;
-mod guard;
-mod host;
+mod hold_guard;
 mod join_token;
 mod local;
 mod member;
 mod metrics;
 mod net;
+mod not_serving;
 pub mod settings;
 mod store;
-mod trouble;
 
 pub use acquire::{Acquire, MOST_PERMITS};
-pub use clock::now_ns;
 pub use config::{Config, Times};
-pub use engine::{Hears, Standing};
+pub use dispatch::QueryHandler;
+pub use engine::{ClientTransport, MemberStatus};
 pub use error::{Error, Result};
-pub use guard::Guard;
-pub use host::Answers;
+pub use hold_guard::HoldGuard;
 pub use join_token::JoinToken;
 pub use lockkeeper_member::{
-    Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockName, LockStatus, MemberId, Node, Query,
-    Reply, SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
+    Acquisition, ClusterSettings, LONGEST_NAME, LockList, LockMode, LockName, LockStatus, MemberId, Node,
+    Participant, Query, Reply, SessionId, ToClient, ToMember, View, WaitCause, WaitExplanation, WaitGraph,
 };
+pub use lockkeeper_system::lease_clock::now_ns;
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
 pub use net::tls::{Pem, Tls};
-pub use trouble::{Reason, Trouble};
+pub use not_serving::{NotServing, NotServingReason};

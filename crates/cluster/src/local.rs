@@ -4,7 +4,8 @@
 //! lease runs. No message is sent and no lease is renewed per session, so idle sessions cost nothing, however many
 //! there are.
 
-use lockkeeper_member::{ClientSession, Ended, Fence, LockName, Progress, SessionId, ToClient};
+use lockkeeper_member::{Ended, Fence, LockName, SessionId, ToClient};
+use lockkeeper_session::{ClientSession, Progress};
 use std::collections::BTreeMap;
 use tokio::sync::{oneshot, watch};
 use tracing::Span;
@@ -12,29 +13,34 @@ use tracing::Span;
 /// Maximum number of ended acquisitions that a session remembers, if it has fewer open ones than that.
 const MOST_ENDED: usize = 64;
 
+/// Time before the end of a lease at which holders are warned: a fifth of the lease.
+pub(crate) fn warning_margin_ns(lease_ns: u64) -> u64 {
+    lease_ns / 5
+}
+
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     /// Granted, with this fence.
     Granted(Option<Fence>),
     /// Ended without a grant.
     Ended(Ended),
     /// Granted in a session that ended before the waiter was notified. The request must be repeated.
-    AskAgain,
+    Repeat,
     /// The member has stopped, for this reason.
     Stopped(String),
 }
 
 /// A waiting request of a client in this process.
-pub(crate) struct Waiting {
-    told: oneshot::Sender<Outcome>,
+pub(crate) struct LocalWaiter {
+    sender: oneshot::Sender<RequestOutcome>,
     pub lock: LockName,
     pub since_ns: u64,
     pub span: Span,
 }
 
 /// A hold whose holder has been notified.
-struct Hold {
+struct LocalHold {
     since_ns: u64,
     /// The number of the lease under which the lock was granted.
     lease: u64,
@@ -44,7 +50,7 @@ struct Hold {
 
 /// The state of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum HoldState {
     /// Valid until this time on the lease clock. No conflicting request is granted before it.
     Until(u64),
     /// Lost, for this reason.
@@ -53,7 +59,7 @@ pub(crate) enum Look {
 
 /// The member's lease as the clients in this process see it. One comparison with it decides whether a hold is valid.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct LocalLease {
     pub now_ns: u64,
     /// The end of the lease; 0 if there is none.
     pub until_ns: u64,
@@ -66,24 +72,24 @@ pub(crate) struct Lease {
     pub margin_ns: u64,
 }
 
-impl Lease {
+impl LocalLease {
     pub fn runs(&self) -> bool {
         self.now_ns < self.until_ns
     }
 
     /// Whether it runs for long enough to report a grant to a client.
-    pub fn is_worth_telling(&self) -> bool {
+    pub fn is_reportable(&self) -> bool {
         self.until_ns.saturating_sub(self.now_ns) > self.margin_ns
     }
 }
 
 /// One client: its session, its waiting requests and its holds.
-pub(crate) struct Local {
+pub(crate) struct LocalClient {
     pub session: ClientSession,
     /// The member's incarnation, as counted by the driver, in which the session is open. `None` if it is not open.
     pub open_in: Option<u64>,
-    waiting: BTreeMap<u64, Waiting>,
-    held: BTreeMap<u64, Hold>,
+    waiting: BTreeMap<u64, LocalWaiter>,
+    held: BTreeMap<u64, LocalHold>,
     /// Notifies tasks that watch a hold that something was lost.
     changes: watch::Sender<()>,
     /// Number of acquisitions that have ended since the session last discarded ended ones.
@@ -93,12 +99,12 @@ pub(crate) struct Local {
 
 /// Events that the driver counts in its metrics.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counts {
     pub waited_ns: Vec<u64>,
     pub ended: Vec<Ended>,
 }
 
-impl Local {
+impl LocalClient {
     pub fn new(id: SessionId) -> Self {
         Self {
             session: ClientSession::new(id),
@@ -117,24 +123,26 @@ impl Local {
 
     /// Handles the member's answer about an acquisition. Returns `true` if it was granted but the lease is too short to
     /// notify the waiter now.
-    pub fn hear(&mut self, lease: Lease, said: ToClient, tally: &mut Tally) -> bool {
-        let (ToClient::Granted { number, .. } | ToClient::Ended { number, .. }) = said else { return false };
+    pub fn receive(&mut self, lease: LocalLease, message: ToClient, counts: &mut Counts) -> bool {
+        let (ToClient::Granted { number, .. } | ToClient::Ended { number, .. }) = message else {
+            return false;
+        };
         // Resident sessions have no delegations, so there is nothing to send back.
-        let _ = self.session.hear(lease.now_ns, said);
-        self.settle(lease, number, tally)
+        let _ = self.session.receive(lease.now_ns, message);
+        self.settle(lease, number, counts)
     }
 
     /// Notifies the waiter of the outcome of its request, if that is decided. Returns `true` if it was granted but must
     /// wait for a longer lease.
-    pub fn settle(&mut self, lease: Lease, number: u64, tally: &mut Tally) -> bool {
+    pub fn settle(&mut self, lease: LocalLease, number: u64, counts: &mut Counts) -> bool {
         let outcome = match self.session.progress(number) {
             Some(Progress::Held(fence)) => {
-                if !lease.is_worth_telling() {
+                if !lease.is_reportable() {
                     return self.waiting.contains_key(&number);
                 }
-                Outcome::Granted(*fence)
+                RequestOutcome::Granted(*fence)
             }
-            Some(Progress::Over(how)) => Outcome::Ended(*how),
+            Some(Progress::Ended(how)) => RequestOutcome::Ended(*how),
             _ => {
                 if self.held.contains_key(&number) {
                     self.changes.send_replace(());
@@ -142,21 +150,21 @@ impl Local {
                 return false;
             }
         };
-        if let Outcome::Ended(_) = outcome {
+        if let RequestOutcome::Ended(_) = outcome {
             self.forget_ended(lease.now_ns);
         }
         let Some(waiting) = self.waiting.remove(&number) else { return false };
         match &outcome {
-            Outcome::Granted(_) => {
+            RequestOutcome::Granted(_) => {
                 self.hold(lease, number);
-                tally.waited_ns.push(lease.now_ns.saturating_sub(waiting.since_ns));
+                counts.waited_ns.push(lease.now_ns.saturating_sub(waiting.since_ns));
             }
-            Outcome::Ended(how) => tally.ended.push(*how),
-            Outcome::AskAgain | Outcome::Stopped(_) => {}
+            RequestOutcome::Ended(how) => counts.ended.push(*how),
+            RequestOutcome::Repeat | RequestOutcome::Stopped(_) => {}
         }
         waiting.span.in_scope(|| tracing::debug!(?outcome, "answered"));
         // A waiter whose receiver is gone has given up, and its `Drop` releases the acquisition.
-        let _ = waiting.told.send(outcome);
+        let _ = waiting.sender.send(outcome);
         false
     }
 
@@ -171,60 +179,66 @@ impl Local {
     }
 
     /// Registers a request that was not answered at once. Returns the receiver of its outcome.
-    pub fn wait(&mut self, now: u64, number: u64, lock: LockName, span: Span) -> oneshot::Receiver<Outcome> {
-        let (told, hears) = oneshot::channel();
-        self.waiting.insert(number, Waiting { told, lock, since_ns: now, span });
-        hears
+    pub fn wait(
+        &mut self,
+        now: u64,
+        number: u64,
+        lock: LockName,
+        span: Span,
+    ) -> oneshot::Receiver<RequestOutcome> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.insert(number, LocalWaiter { sender, lock, since_ns: now, span });
+        receiver
     }
 
     /// Registers a hold whose holder has been notified.
-    pub fn hold(&mut self, lease: Lease, number: u64) {
-        self.held.insert(number, Hold { since_ns: lease.now_ns, lease: lease.number, lost: None });
+    pub fn hold(&mut self, lease: LocalLease, number: u64) {
+        self.held.insert(number, LocalHold { since_ns: lease.now_ns, lease: lease.number, lost: None });
     }
 
     /// The waiting requests for a lock.
-    pub fn waiting_for(&self, lock: &LockName) -> impl Iterator<Item = &Waiting> {
+    pub fn waiting_for(&self, lock: &LockName) -> impl Iterator<Item = &LocalWaiter> {
         self.waiting.values().filter(move |waiting| waiting.lock == *lock)
     }
 
     /// Releases a hold or cancels a waiting request. Returns the duration of the hold and its state at the end; `None`
     /// if the request was still waiting.
-    pub fn leave(&mut self, lease: Lease, number: u64) -> Option<(u64, Look)> {
+    pub fn release(&mut self, lease: LocalLease, number: u64) -> Option<(u64, HoldState)> {
         self.waiting.remove(&number);
-        let look = self.look(lease, number);
+        let state = self.hold_state(lease, number);
         let hold = self.held.remove(&number);
         self.session.release(number);
-        hold.map(|hold| (lease.now_ns.saturating_sub(hold.since_ns), look))
+        hold.map(|hold| (lease.now_ns.saturating_sub(hold.since_ns), state))
     }
 
     /// The state of a hold at this moment.
-    pub fn look(&self, lease: Lease, number: u64) -> Look {
+    pub fn hold_state(&self, lease: LocalLease, number: u64) -> HoldState {
         let hold = self.held.get(&number);
         if let Some(why) = hold.and_then(|hold| hold.lost) {
-            return Look::Lost(why);
+            return HoldState::Lost(why);
         }
         match self.session.progress(number) {
             Some(Progress::Held(_)) => match hold {
-                Some(hold) if hold.lease == lease.number && lease.runs() => Look::Until(lease.until_ns),
-                Some(hold) if hold.lease != lease.number => Look::Lost(lease.ended),
-                _ => Look::Lost("the lease ran out"),
+                Some(hold) if hold.lease == lease.number && lease.runs() => HoldState::Until(lease.until_ns),
+                Some(hold) if hold.lease != lease.number => HoldState::Lost(lease.ended),
+                _ => HoldState::Lost("the lease ran out"),
             },
-            Some(_) => Look::Lost("it was taken back by force, or held for too long"),
-            None => Look::Lost(self.lost.unwrap_or("the lease ran out")),
+            Some(_) => HoldState::Lost("it was taken back by force, or held for too long"),
+            None => HoldState::Lost(self.lost.unwrap_or("the lease ran out")),
         }
     }
 
     /// Whether its session was opened in an earlier incarnation of the member.
-    pub fn is_of_earlier_life(&self, life: u64) -> bool {
-        self.open_in.is_some_and(|open_in| open_in != life)
+    pub fn is_of_earlier_incarnation(&self, incarnation: u64) -> bool {
+        self.open_in.is_some_and(|open_in| open_in != incarnation)
     }
 
     /// Marks holds of earlier leases as lost and notifies their holders. Examines at most `most` holds, from number
     /// `from` on. Returns the numbers of the lost ones, and the number to continue at if there may be more.
-    pub fn lose_earlier(&mut self, lease: Lease, from: u64, most: usize) -> (Vec<u64>, Option<u64>) {
+    pub fn lose_earlier(&mut self, lease: LocalLease, from: u64, most: usize) -> (Vec<u64>, Option<u64>) {
         let (mut lost, mut next) = (Vec::new(), None);
-        for (looked_at, (&number, hold)) in self.held.range_mut(from..).enumerate() {
-            if looked_at == most {
+        for (examined, (&number, hold)) in self.held.range_mut(from..).enumerate() {
+            if examined == most {
                 next = Some(number);
                 break;
             }
@@ -244,12 +258,13 @@ impl Local {
     pub fn begin_again(&mut self, why: &'static str) -> bool {
         let id = self.session.id();
         // The next session does not know a grant that the waiter was not notified of: the waiter repeats its request.
-        let granted =
-            |number: &u64, _: &mut Waiting| matches!(self.session.progress(*number), Some(Progress::Held(_)));
+        let granted = |number: &u64, _: &mut LocalWaiter| {
+            matches!(self.session.progress(*number), Some(Progress::Held(_)))
+        };
         for (_, waiting) in self.waiting.extract_if(.., granted) {
-            let _ = waiting.told.send(Outcome::AskAgain);
+            let _ = waiting.sender.send(RequestOutcome::Repeat);
         }
-        self.session = self.session.again(SessionId { number: id.number + 1, ..id });
+        self.session = self.session.reopen(SessionId { number: id.number + 1, ..id });
         self.open_in = None;
         self.lost = Some(why);
         for hold in self.held.values_mut() {
@@ -263,7 +278,7 @@ impl Local {
     pub fn stop(&mut self, why: &str) {
         self.begin_again("the member stopped");
         for (_, waiting) in std::mem::take(&mut self.waiting) {
-            let _ = waiting.told.send(Outcome::Stopped(String::from(why)));
+            let _ = waiting.sender.send(RequestOutcome::Stopped(String::from(why)));
         }
     }
 }

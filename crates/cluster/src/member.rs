@@ -3,19 +3,20 @@
 use crate::acquire::Acquire;
 use crate::config::Config;
 use crate::consensus::Consensus;
+use crate::dispatch::{ConsensusTransport, Dispatcher, MemberQuery, QueryHandler};
 use crate::driver::Driver;
-use crate::engine::{Engine, Hears, Standing};
+use crate::engine::{ClientTransport, Engine, MemberStatus};
 use crate::error::{Error, Result};
-use crate::guard::Session;
-use crate::host::{Answers, Host, Question, Voice};
+use crate::hold_guard::LocalSession;
+use crate::local::warning_margin_ns;
 use crate::metrics;
 use crate::net::Net;
+use crate::not_serving::NotServing;
 use crate::settings;
-use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
-    Table, ToMember, Why,
+    Acquisition, ClusterSettings, LockList, LockMode, LockName, LockStatus, MemberId, Node, Query, Reply,
+    SessionId, ToMember, WaitExplanation,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,14 +32,14 @@ use tokio::task::AbortHandle;
 #[derive(Clone)]
 pub struct Member {
     inner: Arc<Inner>,
-    session: Arc<Session>,
+    session: Arc<LocalSession>,
 }
 
 struct Inner {
     config: Config,
     engine: Arc<dyn Engine>,
     net: Arc<Net>,
-    host: Arc<Host>,
+    dispatcher: Arc<Dispatcher>,
     consensus: Consensus,
     watchers: [AbortHandle; 2],
     stopped: AtomicBool,
@@ -80,7 +81,7 @@ pub struct Voters {
     /// All members known to the cluster, voters or not.
     pub members: BTreeSet<MemberId>,
     /// The reason why this member does not take part in consensus, if it does not.
-    pub trouble: Option<String>,
+    pub obstacle: Option<String>,
 }
 
 impl Member {
@@ -96,21 +97,23 @@ impl Member {
         Box::pin(async move {
             config.check()?;
             let engine: Arc<dyn Engine> = Driver::<AnySite>::start(config.id, config.member())?;
-            let host = Arc::new(Host {
+            let dispatcher = Arc::new(Dispatcher {
                 engine: Arc::downgrade(&engine),
                 consensus: OnceLock::new(),
                 user: OnceLock::new(),
             });
-            let net = Net::start(config.net()?, host.clone()).await?;
+            let net = Net::start(config.net()?, dispatcher.clone()).await?;
             let own = net.address().unwrap_or(config.listen).to_string();
             let address = config.advertise.clone().unwrap_or(own);
-            let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
-            let tell = move |event| {
-                if let Some(engine) = tell.upgrade() {
-                    engine.port(event);
+            let (engine_for_events, transport) =
+                (Arc::downgrade(&engine), Arc::new(ConsensusTransport(Arc::downgrade(&net))));
+            let callback = move |event| {
+                if let Some(engine) = engine_for_events.upgrade() {
+                    engine.consensus_event(event);
                 }
             };
-            let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
+            let consensus =
+                Consensus::start(config.consensus(address), transport, Arc::new(callback)).await?;
             if config.join_token.is_none()
                 && let Some(peer) = consensus.peers().await.first()
             {
@@ -120,18 +123,23 @@ impl Member {
                      listen for them: start it as before (`lockkeeper up --listen IP:PORT`, or `join_token` in its configuration)"
                 )));
             }
-            let _ = host.consensus.set(consensus.clone());
+            let _ = dispatcher.consensus.set(consensus.clone());
             engine.connect(net.clone(), consensus.clone());
-            consensus.tell_again();
+            consensus.repeat_events();
             let watchers = [
-                tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net))),
-                tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine))),
+                tokio::spawn(follow_addresses(
+                    consensus.addresses(),
+                    Arc::downgrade(&engine),
+                    Arc::downgrade(&net),
+                )),
+                tokio::spawn(stop_with_consensus(consensus.clone(), Arc::downgrade(&engine))),
             ];
             let watchers = watchers.map(|watcher| watcher.abort_handle());
             let (stopped, ended) = (AtomicBool::new(false), Arc::default());
-            let failing = end_with_engine(Arc::downgrade(&engine), Arc::downgrade(&net), &consensus, &ended);
+            let failing = stop_with_engine(Arc::downgrade(&engine), Arc::downgrade(&net), &consensus, &ended);
             tokio::spawn(failing);
-            let inner = Arc::new(Inner { config, engine, net, host, consensus, watchers, stopped, ended });
+            let inner =
+                Arc::new(Inner { config, engine, net, dispatcher, consensus, watchers, stopped, ended });
             Ok(Self { session: new_session(&inner), inner })
         })
     }
@@ -148,23 +156,23 @@ impl Member {
 
     /// Requests the lock exclusively. One name is one lock in all modes.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
-        self.request(Claim::Alone, name)
+        self.request(LockMode::Exclusive, name)
     }
 
     /// Requests the lock in shared mode: as a reader, where [`mutex`](Self::mutex) is the writer.
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
-        self.request(Claim::Shared, name)
+        self.request(LockMode::Shared, name)
     }
 
     /// Requests one of `permits` permits of the lock. A request with another number of permits waits until all of these
     /// are released.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
-        self.request(Claim::Permit(permits), name)
+        self.request(LockMode::Permit { of: permits }, name)
     }
 
-    fn request(&self, claim: Claim, name: impl Into<String>) -> Acquire {
+    fn request(&self, mode: LockMode, name: impl Into<String>) -> Acquire {
         let moment = self.inner.config.times.round_trip * 2;
-        Acquire::new(self.session.clone(), moment, claim, name.into())
+        Acquire::new(self.session.clone(), moment, mode, name.into())
     }
 
     /// A handle on the same member with a session of its own. [Reentrant](Acquire::reentrant) holds and losses of a
@@ -180,14 +188,14 @@ impl Member {
 
     /// Resolves when the member serves: it is in a view and has a lease.
     pub async fn ready(&self) -> Result<()> {
-        let mut changes = self.inner.engine.standings();
+        let mut changes = self.inner.engine.status_changes();
         loop {
             changes.mark_unchanged();
-            let standing = self.standing();
-            if let Some(why) = standing.stopped {
+            let status = self.status();
+            if let Some(why) = status.stopped {
                 return Err(Error::Stopped(why));
             }
-            if standing.serves() {
+            if status.serves() {
                 return Ok(());
             }
             if changes.changed().await.is_err() {
@@ -197,18 +205,18 @@ impl Member {
     }
 
     /// The state of the member.
-    pub fn standing(&self) -> Standing {
-        self.inner.engine.standing()
+    pub fn status(&self) -> MemberStatus {
+        self.inner.engine.status()
     }
 
     /// The reason why the member grants no locks at the moment. `None` if it does.
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.inner.engine.trouble()
+    pub fn not_serving(&self) -> Option<NotServing> {
+        self.inner.engine.not_serving()
     }
 
-    /// Notifies when the [standing](Self::standing) may have changed.
-    pub fn standings(&self) -> watch::Receiver<u64> {
-        self.inner.engine.standings()
+    /// Notifies when the [status](Self::status) may have changed.
+    pub fn status_changes(&self) -> watch::Receiver<u64> {
+        self.inner.engine.status_changes()
     }
 
     /// The state of the voters.
@@ -219,22 +227,22 @@ impl Member {
             term: status.term,
             voters: status.voters,
             members: status.members,
-            trouble: status.failure.or(status.trouble),
+            obstacle: status.failure.or(status.obstacle),
         }
     }
 
     /// Lists holders and waiters at every member that replies in time. The size of a reply is limited: see
     /// [`Reply::left_out`].
     pub async fn query(&self, query: Query) -> Result<Vec<Reply>> {
-        self.inner.engine.survey(query).await.map_err(|_| {
-            let why = self.standing().stopped;
+        self.inner.engine.query(query).await.map_err(|_| {
+            let why = self.status().stopped;
             Error::Stopped(why.unwrap_or_else(|| String::from("it stopped during the query")))
         })
     }
 
     /// Lists every lock that is held or waited for, at every member that replies in time. Reads page by page.
-    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
-        let mut tables: BTreeMap<Node, Table> = BTreeMap::new();
+    pub async fn survey(&self) -> Result<Vec<(Node, LockList)>> {
+        let mut tables: BTreeMap<Node, LockList> = BTreeMap::new();
         let mut after = None;
         loop {
             let page = self.query(Query::Page(after)).await?;
@@ -243,7 +251,7 @@ impl Member {
             let end = page.iter().filter_map(Reply::covers_until).min().cloned();
             for reply in page {
                 let rows =
-                    reply.table.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
+                    reply.locks.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
                 tables.entry(reply.node).or_default().extend(rows);
             }
             after = end;
@@ -254,7 +262,7 @@ impl Member {
     }
 
     /// Explains why a session waits: follows the chain of holders that it waits for, and names a cycle.
-    pub async fn why(&self, waiter: SessionId) -> Result<Why> {
+    pub async fn why(&self, waiter: SessionId) -> Result<WaitExplanation> {
         Ok(lockkeeper_member::why(&self.survey().await?, waiter))
     }
 
@@ -263,7 +271,7 @@ impl Member {
     pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
         let replies = self.query(Query::One(LockName::new(lock))).await?;
         let holds = |reply: &&Reply| {
-            reply.table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
+            reply.locks.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
         };
         match replies.iter().find(holds) {
             Some(reply) => self.release_by_force_at(reply.node.id, lock, acquisition).await,
@@ -285,8 +293,8 @@ impl Member {
             return Ok(());
         }
         let within = self.inner.config.times.round_trip * 4;
-        let revoke = Question::Revoke(LockName::new(lock), acquisition);
-        self.question(at, revoke, within).await.map(drop)
+        let revoke = MemberQuery::Revoke(LockName::new(lock), acquisition);
+        self.query_member(at, revoke, within).await.map(drop)
     }
 
     /// Revokes a hold of a client of this member.
@@ -294,27 +302,27 @@ impl Member {
         self.inner.engine.revoke(LockName::new(lock), acquisition);
     }
 
-    async fn question(&self, to: MemberId, question: Question, within: Duration) -> Result<Vec<u8>> {
+    async fn query_member(&self, to: MemberId, query: MemberQuery, within: Duration) -> Result<Vec<u8>> {
         let addresses = self.inner.consensus.addresses();
         let address = addresses.borrow().get(&to).cloned().unwrap_or_default();
-        let answer = self.inner.net.ask(to, &address, question.encode(), within).await;
-        answer.map_err(|error| Error::Unavailable(format!("{to} cannot be reached: {error}")))
+        let reply = self.inner.net.query(to, &address, query.encode(), within).await;
+        reply.map_err(|error| Error::Unavailable(format!("{to} cannot be reached: {error}")))
     }
 
-    /// Sends a query to the application that embeds another member; see [`answer_with`](Self::answer_with).
-    pub async fn ask(&self, to: MemberId, question: Vec<u8>, within: Duration) -> Result<Vec<u8>> {
-        self.question(to, Question::User(question), within).await
+    /// Sends a query to the application that embeds another member; see [`set_query_handler`](Self::set_query_handler).
+    pub async fn query_application(&self, to: MemberId, query: Vec<u8>, within: Duration) -> Result<Vec<u8>> {
+        self.query_member(to, MemberQuery::User(query), within).await
     }
 
     /// Sets the handler for queries of applications that embed other members. Only the first call has an effect.
-    pub fn answer_with(&self, answers: Weak<dyn Answers>) {
-        let _ = self.inner.host.user.set(answers);
+    pub fn set_query_handler(&self, handler: Weak<dyn QueryHandler>) {
+        let _ = self.inner.dispatcher.user.set(handler);
     }
 
     /// Attaches a client outside of this process. Chooses its number, which is random and unique, and delivers messages
-    /// for its sessions to `hears`.
-    pub fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
-        self.inner.engine.attach(hears)
+    /// for its sessions to `transport`.
+    pub fn attach(&self, transport: Arc<dyn ClientTransport>) -> Result<u64> {
+        self.inner.engine.attach(transport)
     }
 
     /// Detaches a client. Its sessions remain until their leases expire.
@@ -324,8 +332,8 @@ impl Member {
 
     /// Handles a message of an [attached](Self::attach) client. Messages to other members that result from it leave
     /// with [`flush`](Self::flush).
-    pub fn say(&self, session: SessionId, said: ToMember) {
-        self.inner.engine.say(session, said);
+    pub fn handle_client_message(&self, session: SessionId, message: ToMember) {
+        self.inner.engine.handle_client_message(session, message);
     }
 
     /// Sends all pending messages to other members, in one write per member.
@@ -334,48 +342,48 @@ impl Member {
     }
 
     /// Counts a grant to a client outside of this process, after a wait of this length.
-    pub fn entered(&self, waited: Duration) {
+    pub fn count_grant(&self, waited: Duration) {
         let metrics = self.inner.engine.metrics();
         metrics.entries.inc();
         metrics.wait.observe(waited.as_secs_f64());
     }
 
     /// Counts the end of a hold of a client outside of this process, after this time.
-    pub fn left(&self, held: Duration) {
+    pub fn count_hold_end(&self, held: Duration) {
         self.inner.engine.metrics().hold.observe(held.as_secs_f64());
     }
 
     /// The mode in which this lock is held or requested through this member, if it is.
-    pub fn claimed(&self, name: &Arc<str>) -> Option<Claim> {
-        self.inner.engine.claimed(&LockName::new(name.clone()))
+    pub fn mode_in_use(&self, name: &Arc<str>) -> Option<LockMode> {
+        self.inner.engine.mode_in_use(&LockName::new(name.clone()))
     }
 
     /// Holders and waiters at this member only: the locks after this name, in a table of about `most_bytes` bytes; and
     /// the number of locks that follow.
-    pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
+    pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (LockList, u64) {
         self.inner.engine.table_page(after, most_bytes)
     }
 
     /// Holders and waiters at this member only.
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> LockList {
         self.table_page(None, usize::MAX).0
     }
 
     /// The present state of the locks of this member that have changed since change number `from`, limited in size; and
     /// the number of the next change to read. `None` if changes that old have been discarded: the caller must read the
     /// whole table.
-    pub fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+    pub fn table_changes(&self, from: u64) -> Option<(LockList, u64)> {
         self.inner.engine.table_changes(from)
     }
 
     /// Holders and waiters of one lock at this member only, in about `most_bytes` bytes.
     pub fn table_row(&self, name: &str, most_bytes: usize) -> LockStatus {
-        self.inner.engine.one(&LockName::new(name), most_bytes)
+        self.inner.engine.lock_status(&LockName::new(name), most_bytes)
     }
 
     /// Watches the number of the next change of this member's table.
-    pub fn tables(&self) -> watch::Receiver<u64> {
-        self.inner.engine.tables()
+    pub fn watch_table(&self) -> watch::Receiver<u64> {
+        self.inner.engine.watch_table()
     }
 
     /// Maximum number of different locks that the clients of this member may use at a time.
@@ -411,43 +419,41 @@ impl Member {
         let wanted = settings::change(&self.settings(), changes).map_err(Error::BadOption)?;
         let lease = Duration::from_nanos(wanted.lease_ns.max(self.settings().lease_ns));
         let deadline = tokio::time::Instant::now() + 4 * lease + Duration::from_secs(5);
-        let mut trouble;
+        let mut obstacle;
         loop {
             if self.settings() == wanted {
                 return Ok(wanted);
             }
-            trouble = self.ask_for_change(&wanted).await?;
+            obstacle = self.propose_change(&wanted).await?;
             tokio::time::sleep(self.inner.config.times.renewal).await;
             if tokio::time::Instant::now() >= deadline {
                 break;
             }
         }
-        let why = trouble.unwrap_or_else(|| String::from("the view with these settings is not decided"));
+        let why = obstacle.unwrap_or_else(|| String::from("the view with these settings is not decided"));
         Err(Error::Unavailable(format!("the settings have not changed yet: {why}")))
     }
 
     /// Sends the change to the leader once. Settings that the leader rejects are an error; an unreachable leader is
     /// reported as `Some`, since it may be temporary.
-    async fn ask_for_change(&self, wanted: &ClusterSettings) -> Result<Option<String>> {
+    async fn propose_change(&self, wanted: &ClusterSettings) -> Result<Option<String>> {
         let Some(leader) = self.voters().leader else {
             return Ok(Some(String::from(
                 "no leader is known: a majority of the voters must reach each other",
             )));
         };
         let refused = if leader == self.id() {
-            self.inner.engine.change(wanted.clone()).err()
+            self.inner.engine.propose_settings(wanted.clone()).err()
         } else {
             let within = self.inner.config.times.round_trip * 4;
-            match self.question(leader, Question::Change(wanted.clone()), within).await {
-                Ok(answer) => {
-                    Some(String::from_utf8_lossy(&answer).into_owned()).filter(|why| !why.is_empty())
-                }
+            match self.query_member(leader, MemberQuery::Change(wanted.clone()), within).await {
+                Ok(reply) => Some(String::from_utf8_lossy(&reply).into_owned()).filter(|why| !why.is_empty()),
                 Err(error) => return Ok(Some(error.to_string())),
             }
         };
         match refused {
             Some(why) if !why.contains("try again") => Err(Error::BadOption(why)),
-            trouble => Ok(trouble),
+            obstacle => Ok(obstacle),
         }
     }
 
@@ -473,15 +479,15 @@ impl Member {
     /// Registers the member's counters and histograms in a registry.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.inner.engine.metrics().register(registry);
-        registry.register_collector(Box::new(metrics::OfNet(Arc::downgrade(&self.inner.net))));
+        registry.register_collector(Box::new(metrics::NetCollector(Arc::downgrade(&self.inner.net))));
     }
 
-    /// Leaves the cluster and stops. The member grants nothing any more, holders have `patience` to release, and the
+    /// Leaves the cluster and stops. The member grants nothing any more, holders have `drain` to release, and the
     /// other members do not have to wait for this member's lease. It can be started again later.
-    pub async fn leave(self, patience: Duration) {
-        let mut changes = self.inner.engine.standings();
-        self.inner.engine.leave_cluster(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
-        while self.standing().stopped.is_none() && changes.changed().await.is_ok() {}
+    pub async fn leave(self, drain: Duration) {
+        let mut changes = self.inner.engine.status_changes();
+        self.inner.engine.leave_cluster(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
+        while self.status().stopped.is_none() && changes.changed().await.is_ok() {}
         self.stop().await;
     }
 
@@ -494,14 +500,14 @@ impl Member {
     }
 }
 
-fn new_session(inner: &Arc<Inner>) -> Arc<Session> {
+fn new_session(inner: &Arc<Inner>) -> Arc<LocalSession> {
     let engine = inner.engine.clone();
-    let margin_ns = engine.settings().lease_ns / 5;
-    Arc::new(Session { client: engine.open(), engine, _member: inner.clone(), margin_ns })
+    let margin_ns = warning_margin_ns(engine.settings().lease_ns);
+    Arc::new(LocalSession { client: engine.open(), engine, _member: inner.clone(), margin_ns })
 }
 
 /// Stops the member when consensus fails: without consensus there are no views and no leases.
-async fn end_with(consensus: Consensus, engine: Weak<dyn Engine>) {
+async fn stop_with_consensus(consensus: Consensus, engine: Weak<dyn Engine>) {
     let why = consensus.failed().await;
     if let Some(engine) = engine.upgrade() {
         tracing::error!(%why, "the member stops");
@@ -520,22 +526,22 @@ async fn end(net: Arc<Net>, consensus: Consensus, ended: Arc<tokio::sync::Mutex<
 
 /// Stops the network and consensus when the state machine fails. Such a member must not go on voting: it could be
 /// elected leader, and would grant no leases.
-fn end_with_engine(
+fn stop_with_engine(
     engine: Weak<dyn Engine>,
     net: Weak<Net>,
     consensus: &Consensus,
     ended: &Arc<tokio::sync::Mutex<bool>>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let (consensus, ended) = (consensus.clone(), ended.clone());
-    let changes = engine.upgrade().map(|engine| engine.standings());
+    let changes = engine.upgrade().map(|engine| engine.status_changes());
     async move {
         let Some(mut changes) = changes else { return };
         loop {
-            let Some(standing) = engine.upgrade().map(|engine| engine.standing()) else { return };
-            if standing.failed {
+            let Some(status) = engine.upgrade().map(|engine| engine.status()) else { return };
+            if status.failed {
                 break;
             }
-            if standing.stopped.is_some() || changes.changed().await.is_err() {
+            if status.stopped.is_some() || changes.changed().await.is_err() {
                 return;
             }
         }
@@ -546,7 +552,7 @@ fn end_with_engine(
 }
 
 /// Passes the known members and their addresses to the member and to the network.
-async fn follow(
+async fn follow_addresses(
     mut addresses: watch::Receiver<BTreeMap<MemberId, String>>,
     engine: Weak<dyn Engine>,
     net: Weak<Net>,
@@ -554,7 +560,7 @@ async fn follow(
     loop {
         let known = addresses.borrow_and_update().clone();
         let (Some(engine), Some(net)) = (engine.upgrade(), net.upgrade()) else { return };
-        engine.peers(known.keys().copied().collect());
+        engine.set_peers(known.keys().copied().collect());
         net.set_addresses(known);
         drop((engine, net));
         if addresses.changed().await.is_err() {

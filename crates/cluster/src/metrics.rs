@@ -2,7 +2,7 @@
 
 use crate::net::Net;
 use lockkeeper_core::Vocabulary;
-use lockkeeper_member::{Ended, Event, Words};
+use lockkeeper_member::{Ended, Event, LockContent};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -16,27 +16,27 @@ use std::sync::Weak;
 
 /// Label: the result of an acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Result {
+pub(crate) struct ResultLabel {
     pub result: &'static str,
 }
 
 /// Label: the kind of a message of the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Word {
+pub(crate) struct KindLabel {
     pub kind: &'static str,
 }
 
 /// Label: the event that a step of the state machine handled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Step {
+pub(crate) struct EventLabel {
     pub event: &'static str,
 }
 
 /// Steps of the state machine by event. The counters are resolved in advance, since a lookup would take longer than a
 /// step.
 #[derive(Debug)]
-pub(crate) struct Steps {
-    all: Family<Step, Counter>,
+pub(crate) struct StepCounters {
+    all: Family<EventLabel, Counter>,
     frame: Counter,
     client: Counter,
     consensus: Counter,
@@ -44,10 +44,10 @@ pub(crate) struct Steps {
     other: Counter,
 }
 
-impl Steps {
+impl StepCounters {
     fn new() -> Self {
-        let all: Family<Step, Counter> = Family::default();
-        let counter = |event| all.get_or_create(&Step { event }).clone();
+        let all: Family<EventLabel, Counter> = Family::default();
+        let counter = |event| all.get_or_create(&EventLabel { event }).clone();
         let (frame, client, consensus) = (counter("frame"), counter("client"), counter("consensus"));
         let (tick, other) = (counter("tick"), counter("other"));
         Self { all, frame, client, consensus, tick, other }
@@ -68,18 +68,18 @@ impl Steps {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub entries: Counter,
-    pub acquisitions: Family<Result, Counter>,
-    pub messages: Family<Word, Counter>,
+    pub acquisitions: Family<ResultLabel, Counter>,
+    pub messages: Family<KindLabel, Counter>,
     pub resent: Counter,
     pub refused: Counter,
     pub wait: Histogram,
     pub hold: Histogram,
     pub view_changes: Counter,
     pub lost_leases: Counter,
-    pub lives: Counter,
+    pub incarnations: Counter,
     pub epoch: Gauge,
     pub members: Gauge,
-    pub steps: Steps,
+    pub steps: StepCounters,
 }
 
 impl Metrics {
@@ -96,10 +96,10 @@ impl Metrics {
             hold: times(),
             view_changes: Counter::default(),
             lost_leases: Counter::default(),
-            lives: Counter::default(),
+            incarnations: Counter::default(),
             epoch: Gauge::default(),
             members: Gauge::default(),
-            steps: Steps::new(),
+            steps: StepCounters::new(),
         }
     }
 
@@ -145,7 +145,7 @@ impl Metrics {
         registry.register(
             "lives",
             "Number of incarnations of this member in this process",
-            self.lives.clone(),
+            self.incarnations.clone(),
         );
         registry.register("steps", "Steps of the state machine, by event", self.steps.all.clone());
         registry.register("epoch", "The epoch of the view", self.epoch.clone());
@@ -154,15 +154,15 @@ impl Metrics {
 }
 
 /// Collector for the counters of the network, which are read at each scrape.
-pub(crate) struct OfNet(pub Weak<Net>);
+pub(crate) struct NetCollector(pub Weak<Net>);
 
-impl fmt::Debug for OfNet {
+impl fmt::Debug for NetCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OfNet")
     }
 }
 
-impl Collector for OfNet {
+impl Collector for NetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let Some(net) = self.0.upgrade() else { return Ok(()) };
         let counters = net.counters();
@@ -204,18 +204,18 @@ impl Collector for OfNet {
 }
 
 /// The name of a message in the paper of its algorithm.
-pub(crate) fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
+pub(crate) fn message_name<M: Vocabulary>(words: &LockContent<M>) -> &'static str {
     fn name<M: Vocabulary>(message: &M) -> &'static str {
         M::WORDS.get(message.word()).map_or("?", |word| word.name)
     }
     match words {
-        Words::Said(message) => name(message),
-        Words::Wake => "WAKE",
+        LockContent::Algorithm(message) => name(message),
+        LockContent::Wake => "WAKE",
     }
 }
 
 /// The value of the label for the result of an acquisition.
-pub(crate) fn word(how: Ended) -> &'static str {
+pub(crate) fn result_label(how: Ended) -> &'static str {
     match how {
         Ended::Released => "released",
         Ended::Cancelled => "cancelled",

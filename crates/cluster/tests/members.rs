@@ -104,7 +104,7 @@ async fn settings_change_for_all_members_while_a_lock_is_held() {
         soon(algorithm, asked).await.expect("it is decided");
         for member in cluster.members.iter().flatten() {
             let same = async {
-                while member.settings().algorithm_text() != algorithm || member.standing().view.is_none() {
+                while member.settings().algorithm_text() != algorithm || member.status().view.is_none() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
@@ -394,7 +394,7 @@ async fn new_member_joins_an_existing_cluster() {
     soon("in the view", third.ready()).await.expect("it serves");
     let fence = hold(cluster.member(1), "a").await.fence();
     assert!(hold(&third, "a").await.fence() > fence);
-    assert_eq!(third.standing().view.expect("it serves").members.len(), 3);
+    assert_eq!(third.status().view.expect("it serves").members.len(), 3);
     let votes = async {
         while third.voters().voters.len() != 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -424,7 +424,7 @@ async fn a_process_without_the_join_token_does_not_join_a_cluster_on_loopback() 
     })
     .await;
     assert_eq!(cluster.member(0).voters().members, [MemberId(1)].into());
-    assert!(!intruder.standing().serves());
+    assert!(!intruder.status().serves());
 }
 
 /// Number of rejections by the network of a member for this reason.

@@ -2,7 +2,9 @@
 
 mod support;
 
-use lockkeeper_cluster::{Config, Error, Hears, Member, Reason, SessionId, Times, ToClient, ToMember};
+use lockkeeper_cluster::{
+    ClientTransport, Config, Error, Member, NotServingReason, SessionId, Times, ToClient, ToMember,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -88,26 +90,28 @@ async fn holds_under_a_lost_lease_stay_lost_and_their_locks_are_free_again() {
 async fn member_without_a_majority_says_why_and_a_try_fails_at_once() {
     let mut cluster = Cluster::start(3).await;
     cluster.all_in_view().await;
-    assert_eq!(cluster.member(0).trouble(), None);
+    assert_eq!(cluster.member(0).not_serving(), None);
     cluster.down(2).await;
     cluster.down(1).await;
     let member = cluster.member(0).clone();
     soon("the end of the lease", async {
-        while member.trouble().is_none_or(|trouble| trouble.has_lease) {
+        while member.not_serving().is_none_or(|trouble| trouble.has_lease) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
     soon("both are missed", async {
-        while member.trouble().is_some_and(|trouble| trouble.unreachable.len() < 2) {
+        while member.not_serving().is_some_and(|trouble| trouble.unreachable.len() < 2) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
-    let trouble = member.trouble().expect("no majority");
+    let trouble = member.not_serving().expect("no majority");
     let no_majority = matches!(
         trouble.reason,
-        Reason::NoLeader { .. } | Reason::NoQuorum { .. } | Reason::LeaderUnreachable(_)
+        NotServingReason::NoLeader { .. }
+            | NotServingReason::NoQuorum { .. }
+            | NotServingReason::LeaderUnreachable(_)
     );
     assert!(no_majority && trouble.lasts.is_some(), "{trouble:?}");
     let text = trouble.to_string();
@@ -124,14 +128,14 @@ async fn member_without_a_majority_says_why_and_a_try_fails_at_once() {
     });
     cluster.up(1).await;
     soon("the lock", waits).await.expect("no panic").expect("granted").release().await.expect("held");
-    assert_eq!(member.trouble(), None);
+    assert_eq!(member.not_serving(), None);
 }
 
 /// A transport that panics when it delivers a message, which is during a step of the member.
 struct Panics(AtomicBool);
 
-impl Hears for Panics {
-    fn hear(&self, _session: SessionId, _said: ToClient) {
+impl ClientTransport for Panics {
+    fn deliver(&self, _session: SessionId, _said: ToClient) {
         self.0.store(true, Ordering::Relaxed);
         panic!("injected by the test");
     }
@@ -158,7 +162,7 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     let client = member.attach(panics.clone()).expect("a number");
     let session = SessionId { client, number: 1 };
     // The panic does not reach the caller.
-    member.say(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
+    member.handle_client_message(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
     assert!(panics.0.load(Ordering::Relaxed));
 
     let says_so =
@@ -174,8 +178,8 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     assert!(tried.as_ref().is_err_and(says_so), "{tried:?}");
     assert!(soon("an answer", member.ready()).await.as_ref().is_err_and(says_so));
     assert!(soon("an answer", member.survey()).await.as_ref().is_err_and(says_so));
-    assert!(member.standing().failed && !member.standing().serves());
-    let trouble = member.trouble().expect("it has stopped").to_string();
+    assert!(member.status().failed && !member.status().serves());
+    let trouble = member.not_serving().expect("it has stopped").to_string();
     assert!(trouble.contains("has stopped") && trouble.contains("injected by the test"), "{trouble}");
     // It no longer votes, either: the other members go on, whether it led before or not.
     drop(hold(cluster.member(1), "a").await);
@@ -186,8 +190,8 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
 #[derive(Default)]
 struct Counts(std::sync::atomic::AtomicUsize);
 
-impl Hears for Counts {
-    fn hear(&self, _session: SessionId, _said: ToClient) {
+impl ClientTransport for Counts {
+    fn deliver(&self, _session: SessionId, _said: ToClient) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -212,13 +216,13 @@ async fn clients_that_connect_and_clients_in_the_process_have_numbers_of_their_o
     let owner = member.new_owner();
     let first = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 };
     for client in [owner.session().expect("it is open").client, attached + 1] {
-        member.say(SessionId { client, number: 0 }, first.clone());
+        member.handle_client_message(SessionId { client, number: 0 }, first.clone());
     }
     assert_eq!(heard.0.load(Ordering::Relaxed), 0);
     // The owner is served normally.
     let guard = hold(&owner, "a").await;
     assert!(guard.is_valid());
-    member.say(SessionId { client: attached, number: 1 }, first);
+    member.handle_client_message(SessionId { client: attached, number: 1 }, first);
     assert_eq!(heard.0.load(Ordering::Relaxed), 1);
     cluster.members[0] = None;
 }

@@ -40,65 +40,6 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The mode of a request for a lock that supports exclusive holders, shared holders and permits. A name denotes one
-/// lock, so that holders of different modes exclude each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Claim {
-    /// No other holder.
-    #[default]
-    Alone,
-    /// Together with other shared holders.
-    Shared,
-    /// One of this many permits, together with other holders of permits of the same number.
-    Permit(u32),
-}
-
-impl Claim {
-    /// The largest number of permits.
-    pub const MOST_PERMITS: u32 = 1 << 20;
-
-    /// Whether the number of permits is valid.
-    pub fn is_possible(self) -> bool {
-        !matches!(self, Self::Permit(permits) if !(1..=Self::MOST_PERMITS).contains(&permits))
-    }
-
-    /// Whether holders of these two claims can never overlap.
-    pub fn conflicts(self, other: Self) -> bool {
-        self != other || matches!(self, Self::Alone | Self::Permit(1))
-    }
-
-    /// Whether a holder of one of the claims can make the other wait.
-    pub fn competes(self, other: Self) -> bool {
-        self.conflicts(other) || matches!(self, Self::Permit(_))
-    }
-
-    /// Whether a holder of this claim may enter while `inside` are holders: the safety property of a lock.
-    pub fn fits(self, inside: impl IntoIterator<Item = Self>) -> bool {
-        let room = if let Self::Permit(permits) = self { permits as usize } else { usize::MAX };
-        let mut others = 0;
-        inside.into_iter().all(|other| {
-            others += 1;
-            !self.conflicts(other) && others < room
-        })
-    }
-
-    /// Whether an entry has a fence. Permits of a semaphore with several do not: they are not ordered among themselves.
-    pub fn has_fence(self) -> bool {
-        !matches!(self, Self::Permit(permits) if permits > 1)
-    }
-}
-
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Alone => f.write_str("alone"),
-            Self::Shared => f.write_str("shared"),
-            Self::Permit(permits) => write!(f, "permit of {permits}"),
-        }
-    }
-}
-
 /// A site inside the critical section, with its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
@@ -322,19 +263,6 @@ mod tests {
         assert!(refused(Sharing::Mutex, &[of("1:shared")]).contains("S1 cannot share"));
         assert_eq!(Sharing::Semaphore(2).check(&[of("1"), of("2")]), Ok(()));
         assert_eq!(Sharing::ReadersWriters.check(&[of("S1 shared"), of("s2:shared")]), Ok(()));
-    }
-
-    #[test]
-    fn different_claims_on_one_lock_exclude_each_other() {
-        use Claim::{Alone, Permit, Shared};
-        assert!(Alone.fits([]) && !Alone.fits([Alone]) && !Alone.fits([Shared]) && !Shared.fits([Alone]));
-        assert!(Shared.fits([Shared, Shared]) && !Shared.fits([Permit(3)]) && !Permit(3).fits([Shared]));
-        assert!(
-            Permit(3).fits([Permit(3); 2]) && !Permit(3).fits([Permit(3); 3]) && !Permit(3).fits([Permit(2)])
-        );
-        assert!(Permit(1).fits([]) && !Permit(1).fits([Permit(1)]) && Permit(1).conflicts(Permit(1)));
-        assert!(Permit(2).competes(Permit(2)) && !Shared.competes(Shared) && Permit(2).competes(Alone));
-        assert!(!Permit(0).is_possible() && Permit(Claim::MOST_PERMITS).is_possible());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
 use lockkeeper_core::algorithms::suzuki_kasami::SuzukiKasami;
 use lockkeeper_core::algorithms::token_ring_parked::TokenRingParked;
-use lockkeeper_core::{Claim, MutualExclusion, Out, Protocol, Setup, Site, SiteId};
+use lockkeeper_core::{LockMode, MutualExclusion, Out, Protocol, Setup, Site, SiteId};
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -17,9 +17,9 @@ type Message<P> = <Gate<P> as Protocol>::Message;
 /// The clients of one site: they request in this order, and may be inside together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Clients {
-    requests: Vec<Claim>,
-    asked: Option<Claim>,
-    inside: Vec<Claim>,
+    requests: Vec<LockMode>,
+    asked: Option<LockMode>,
+    inside: Vec<LockMode>,
 }
 
 /// All sites of one lock, the messages in transit, and the highest fence of each mode.
@@ -28,7 +28,7 @@ struct System<P: MutualExclusion> {
     sites: Vec<Site<Gate<P>>>,
     clients: Vec<Clients>,
     under_way: Vec<(SiteId, SiteId, u64, Message<P>)>,
-    fences: Vec<(Claim, u64)>,
+    fences: Vec<(LockMode, u64)>,
     entries: usize,
     sent: usize,
 }
@@ -43,7 +43,7 @@ enum Next {
 
 impl<P: MutualExclusion> System<P> {
     /// A system with these requests of each site, and these holders at the start.
-    fn new(requests: &[&[Claim]], inside: &[(usize, Claim, u32)]) -> Self {
+    fn new(requests: &[&[LockMode]], inside: &[(usize, LockMode, u32)]) -> Self {
         let mut system = Self {
             sites: Vec::new(),
             clients: Vec::new(),
@@ -53,7 +53,7 @@ impl<P: MutualExclusion> System<P> {
             sent: 0,
         };
         let all = requests.len() + P::helpers(&P::Options::default());
-        let inside: Vec<_> = inside.iter().map(|&(site, claim, n)| (SiteId::new(site), claim, n)).collect();
+        let inside: Vec<_> = inside.iter().map(|&(site, mode, n)| (SiteId::new(site), mode, n)).collect();
         let mut out = Out::new(all);
         for id in SiteId::all(all) {
             let setup = Setup::new(requests.len(), P::Options::default());
@@ -62,7 +62,7 @@ impl<P: MutualExclusion> System<P> {
             system.clients.push(Clients {
                 requests: requests.get(id.index()).map_or(Vec::new(), |requests| requests.to_vec()),
                 asked: None,
-                inside: own.flat_map(|&(_, claim, n)| vec![claim; n as usize]).collect(),
+                inside: own.flat_map(|&(_, mode, n)| vec![mode; n as usize]).collect(),
             });
             system.sites.push(site);
             system.collect(id.index(), &mut out);
@@ -72,25 +72,26 @@ impl<P: MutualExclusion> System<P> {
 
     fn collect(&mut self, site: usize, out: &mut Out<Gate<P>>) {
         for _ in out.outputs.drain(..) {
-            let claim = self.clients[site].asked.take().expect("a site enters only after a request");
+            let mode = self.clients[site].asked.take().expect("a site enters only after a request");
             let fence = self.sites[site].stamp();
-            let inside: Vec<Claim> = self.clients.iter().flat_map(|clients| clients.inside.clone()).collect();
+            let inside: Vec<LockMode> =
+                self.clients.iter().flat_map(|clients| clients.inside.clone()).collect();
             assert!(
-                claim.fits(inside.iter().copied()),
-                "S{} enters in mode {claim} although {inside:?} are inside",
+                mode.fits(inside.iter().copied()),
+                "S{} enters in mode {mode} although {inside:?} are inside",
                 site + 1
             );
             for &(other, before) in &self.fences {
                 assert!(
-                    !claim.conflicts(other) || fence > before,
-                    "entry in mode {claim} has fence {fence}, an earlier one in mode {other} had {before}"
+                    !mode.conflicts(other) || fence > before,
+                    "entry in mode {mode} has fence {fence}, an earlier one in mode {other} had {before}"
                 );
             }
-            self.fences.retain(|&(other, before)| other != claim || before > fence);
-            self.fences.push((claim, fence));
+            self.fences.retain(|&(other, before)| other != mode || before > fence);
+            self.fences.push((mode, fence));
             self.fences.sort_unstable();
-            self.fences.dedup_by_key(|(claim, _)| *claim);
-            self.clients[site].inside.push(claim);
+            self.fences.dedup_by_key(|(mode, _)| *mode);
+            self.clients[site].inside.push(mode);
             self.entries += 1;
         }
         let (from, clock) = (SiteId::new(site), self.sites[site].fence());
@@ -104,7 +105,7 @@ impl<P: MutualExclusion> System<P> {
         let mut nexts = Vec::new();
         for (site, clients) in self.clients.iter().enumerate() {
             // An exclusive holder is in the section below, and its site cannot request that section again.
-            let free = clients.asked.is_none() && !clients.inside.contains(&Alone);
+            let free = clients.asked.is_none() && !clients.inside.contains(&Exclusive);
             if free && !clients.requests.is_empty() {
                 nexts.push(Next::Asks(site));
             }
@@ -127,14 +128,14 @@ impl<P: MutualExclusion> System<P> {
         let mut out = Out::quiet(self.sites.len());
         let site = match next {
             Next::Asks(site) => {
-                let claim = self.clients[site].requests.remove(0);
-                self.clients[site].asked = Some(claim);
-                self.sites[site].step(&mut out, |gate, out| gate.request(claim, out));
+                let mode = self.clients[site].requests.remove(0);
+                self.clients[site].asked = Some(mode);
+                self.sites[site].step(&mut out, |gate, out| gate.request(mode, out));
                 site
             }
             Next::Leaves(site, place) => {
-                let claim = self.clients[site].inside.remove(place);
-                self.sites[site].step(&mut out, |gate, out| gate.release(claim, out));
+                let mode = self.clients[site].inside.remove(place);
+                self.sites[site].step(&mut out, |gate, out| gate.release(mode, out));
                 site
             }
             Next::Arrives(place) => {
@@ -175,8 +176,8 @@ impl<P: MutualExclusion> System<P> {
 
 /// Explores every order of events. Returns the number of states.
 fn every_order<P: MutualExclusion>(
-    requests: &[&[Claim]],
-    inside: &[(usize, Claim, u32)],
+    requests: &[&[LockMode]],
+    inside: &[(usize, LockMode, u32)],
     in_order: bool,
 ) -> usize {
     let mut todo = vec![System::<P>::new(requests, inside)];
@@ -197,41 +198,45 @@ fn every_order<P: MutualExclusion>(
     seen.len()
 }
 
-use Claim::{Alone, Permit, Shared};
+use LockMode::{Exclusive, Shared};
+
+const fn permit(of: u32) -> LockMode {
+    LockMode::Permit { of }
+}
 
 /// Explores every mixture of modes where one site requests twice and two request once, and some starts with holders.
 /// Returns the number of states.
-fn small<P: MutualExclusion>(claims: &[Claim], in_order: bool) -> usize {
+fn small<P: MutualExclusion>(modes: &[LockMode], in_order: bool) -> usize {
     let mut states = 0;
-    for mixture in 0..claims.len().pow(4) {
-        let claim = |place: u32| claims[mixture / claims.len().pow(place) % claims.len()];
-        let requests: &[&[Claim]] = &[&[claim(0), claim(1)], &[claim(2)], &[claim(3)]];
+    for mixture in 0..modes.len().pow(4) {
+        let mode = |place: u32| modes[mixture / modes.len().pow(place) % modes.len()];
+        let requests: &[&[LockMode]] = &[&[mode(0), mode(1)], &[mode(2)], &[mode(3)]];
         states += every_order::<P>(requests, &[], in_order);
     }
-    states += every_order::<P>(&[&[], &[Alone], &[Shared]], &[(0, Shared, 2), (2, Shared, 1)], in_order);
+    states += every_order::<P>(&[&[], &[Exclusive], &[Shared]], &[(0, Shared, 2), (2, Shared, 1)], in_order);
     states += every_order::<P>(
-        &[&[Permit(3)], &[Permit(3)], &[]],
-        &[(0, Permit(3), 2), (2, Permit(3), 1)],
+        &[&[permit(3)], &[permit(3)], &[]],
+        &[(0, permit(3), 2), (2, permit(3), 1)],
         in_order,
     );
-    states + every_order::<P>(&[&[Shared], &[], &[Permit(2)]], &[(1, Alone, 1)], in_order)
+    states + every_order::<P>(&[&[Shared], &[], &[permit(2)]], &[(1, Exclusive, 1)], in_order)
 }
 
 #[test]
 fn gate_over_path_reversal_is_safe_and_live_in_every_order() {
-    let states = small::<NaimiTrehel>(&[Alone, Shared, Permit(1), Permit(2)], false);
+    let states = small::<NaimiTrehel>(&[Exclusive, Shared, permit(1), permit(2)], false);
     assert!(states > 100_000, "{states} states");
 }
 
 #[test]
 fn gate_over_permissions_is_safe_and_live_in_every_order() {
-    let states = small::<RicartAgrawala>(&[Alone, Shared, Permit(2)], true);
+    let states = small::<RicartAgrawala>(&[Exclusive, Shared, permit(2)], true);
     assert!(states > 100_000, "{states} states");
 }
 
 #[test]
 fn gate_over_a_separate_coordinator_is_safe_and_live_in_every_order() {
-    let states = small::<Centralized>(&[Alone, Shared, Permit(1), Permit(2)], true);
+    let states = small::<Centralized>(&[Exclusive, Shared, permit(1), permit(2)], true);
     assert!(states > 100_000, "{states} states");
 }
 
@@ -247,19 +252,21 @@ impl Random {
     }
 }
 
+/// The modes from which the requests of one random run are drawn.
+const MIXTURES: [&[LockMode]; 3] =
+    [&[Exclusive, Shared, Shared, permit(2), permit(3)], &[Shared, Shared, Exclusive], &[permit(3)]];
+
 fn random_runs<P: MutualExclusion>(in_order: bool) {
     let runs = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(300);
     let mut together = BTreeSet::new();
     for seed in 1..=runs {
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
-        let claims =
-            [&[Alone, Shared, Shared, Permit(2), Permit(3)][..], &[Shared, Shared, Alone], &[Permit(3)]]
-                [random.below(3)];
+        let modes = MIXTURES[random.below(MIXTURES.len())];
         let sites = 2 + random.below(4);
-        let requests: Vec<Vec<Claim>> = (0..sites)
-            .map(|_| (0..random.below(8)).map(|_| claims[random.below(claims.len())]).collect())
+        let requests: Vec<Vec<LockMode>> = (0..sites)
+            .map(|_| (0..random.below(8)).map(|_| modes[random.below(modes.len())]).collect())
             .collect();
-        let requests: Vec<&[Claim]> = requests.iter().map(Vec::as_slice).collect();
+        let requests: Vec<&[LockMode]> = requests.iter().map(Vec::as_slice).collect();
         let all: usize = requests.iter().map(|requests| requests.len()).sum();
         let mut system = System::<P>::new(&requests, &[]);
         loop {
@@ -293,7 +300,7 @@ fn gate_over_every_family_is_safe_and_live_in_random_orders() {
 /// The cost of the gate: nothing for exclusive use, nothing at a registered site, two messages for each recall.
 #[test]
 fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
-    let mut system = System::<NaimiTrehel>::new(&[&[Alone], &[Shared; 4], &[Shared, Alone]], &[]);
+    let mut system = System::<NaimiTrehel>::new(&[&[Exclusive], &[Shared; 4], &[Shared, Exclusive]], &[]);
     let settle = |system: &mut System<NaimiTrehel>| {
         while !system.under_way.is_empty() {
             system.step(Next::Arrives(0));
@@ -319,14 +326,14 @@ fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
         system.step(Next::Leaves(1, 0));
         assert_eq!(settle(&mut system), usize::from(left == 0), "CLEARED when the last holder has left");
     }
-    assert_eq!(system.clients[2].inside, [Alone]);
+    assert_eq!(system.clients[2].inside, [Exclusive]);
 }
 
 /// S1 recalls both holders of two permits, and gets one from S3. S2 is recalled again by S3, leaves, and registers
 /// again. Only then S1's recall arrives at S2: it is for a registration that is over, and has no effect.
 #[test]
 fn late_recall_does_not_apply_to_the_next_registration() {
-    let two = Permit(2);
+    let two = permit(2);
     let mut system = System::<NaimiTrehel>::new(&[&[two], &[two, two, two], &[two, two]], &[]);
     // Delivers all messages except those from S1 to S2.
     let settle = |system: &mut System<NaimiTrehel>, all: bool| {

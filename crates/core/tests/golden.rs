@@ -8,7 +8,7 @@ use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Claim, MutualExclusion, Out, Protocol, Setup, Site, SiteId, Vocabulary};
+use lockkeeper_core::{LockMode, MutualExclusion, Out, Protocol, Setup, Site, SiteId, Vocabulary};
 use lockkeeper_testbed::golden::Golden;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,8 +25,8 @@ struct System {
     sites: Vec<Site<Gate<AnySite>>>,
     in_flight: VecDeque<(SiteId, SiteId, u64, Message)>,
     timers: Vec<(SiteId, Timer)>,
-    requested: Vec<Option<Claim>>,
-    inside: Vec<Option<Claim>>,
+    requested: Vec<Option<LockMode>>,
+    inside: Vec<Option<LockMode>>,
     crashed: bool,
     /// The first message of each kind, encoded.
     seen: BTreeMap<usize, Vec<u8>>,
@@ -100,13 +100,13 @@ impl System {
 
     /// Every site requests the lock in turn, in another mode each time, and releases it.
     fn round(&mut self, round: usize) {
-        let claims = [Claim::Alone, Claim::Shared, Claim::Permit(2), Claim::Alone];
+        let modes = [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 2 }, LockMode::Exclusive];
         for site in SiteId::all(SITES) {
             let place = site.index();
             if self.requested[place].is_none() && self.inside[place].is_none() {
-                let claim = claims[(place + round) % claims.len()];
-                self.requested[place] = Some(claim);
-                self.step(site, |site, out| site.step(out, |gate, out| gate.request(claim, out)));
+                let mode = modes[(place + round) % modes.len()];
+                self.requested[place] = Some(mode);
+                self.step(site, |site, out| site.step(out, |gate, out| gate.request(mode, out)));
             }
             // Odd rounds: all sites request before any message arrives.
             if round.is_multiple_of(2) {
@@ -115,8 +115,8 @@ impl System {
         }
         self.deliver();
         for site in SiteId::all(SITES) {
-            if let Some(claim) = self.inside[site.index()].take() {
-                self.step(site, |site, out| site.step(out, |gate, out| gate.release(claim, out)));
+            if let Some(mode) = self.inside[site.index()].take() {
+                self.step(site, |site, out| site.step(out, |gate, out| gate.release(mode, out)));
                 self.deliver();
             }
         }

@@ -9,8 +9,8 @@
 //! The daemon is a separate process; the clients are connections of this one, each with a session that is kept alive.
 
 use lockkeeper_daemon::{Config, Daemon};
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::protocol::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -179,9 +179,9 @@ async fn gather(address: SocketAddr, count: u64) -> Arc<Crowd> {
 async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: Arc<Semaphore>) {
     let permit = dialling.acquire().await.unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let mut bytes = lockkeeper_wire::opening().to_vec();
+    let mut bytes = lockkeeper_session::protocol::opening().to_vec();
     let secret = Secret::new(u128::from(number).to_le_bytes());
-    lockkeeper_wire::encode(&Hello { secret, token: None, for_locks: true }, &mut bytes);
+    lockkeeper_session::protocol::encode(&Hello { secret, token: None, for_locks: true }, &mut bytes);
     stream.write_all(&bytes).await.unwrap();
     let mut frames = Frames::new(1 << 20);
     stream.read_exact(&mut [0; 6]).await.unwrap();
@@ -197,7 +197,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
         let said = tokio::select! {
             _ = keep_alive.tick() => ToMember::KeepAlive { sent_ns: 1, first: std::mem::take(&mut first), settled: 1 },
             Ok(()) = asked.changed() => {
-                ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("crowded")) }
+                ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("crowded")) }
             }
             () = crowd.release.notified(), if held => {
                 held = false;
@@ -209,15 +209,15 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
                 }
                 while let Some(said) = frames.take::<FromDaemon>().unwrap() {
                     match said {
-                        FromDaemon::Hear(_, ToClient::Alive { .. }) => {
+                        FromDaemon::Session(_, ToClient::Alive { .. }) => {
                             crowd.alive.fetch_add(1, Ordering::Relaxed);
                         }
-                        FromDaemon::Hear(_, ToClient::Granted { .. }) => {
+                        FromDaemon::Session(_, ToClient::Granted { .. }) => {
                             held = true;
                             crowd.told.fetch_add(1, Ordering::Relaxed);
                             crowd.granted.fetch_add(1, Ordering::Relaxed);
                         }
-                        FromDaemon::Hear(_, ToClient::Ended { .. }) => {
+                        FromDaemon::Session(_, ToClient::Ended { .. }) => {
                             crowd.told.fetch_add(1, Ordering::Relaxed);
                         }
                         other => panic!("{other:?}"),
@@ -227,7 +227,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
             }
         };
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut bytes);
         if stream.write_all(&bytes).await.is_err() {
             return;
         }

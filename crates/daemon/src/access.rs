@@ -75,10 +75,10 @@ pub enum Denied {
 /// An authenticated caller, or any caller where no tokens are needed. A principal is identified by the name
 /// of its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal(Arc<Grants>);
+pub struct Principal(Arc<TokenGrants>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Grants {
+struct TokenGrants {
     name: Arc<str>,
     /// The hash of the token; `None` where no tokens are needed.
     hash: Option<[u8; 32]>,
@@ -90,10 +90,10 @@ struct Grants {
 
 impl Principal {
     /// The principal of every caller where no tokens are needed.
-    pub(crate) fn anybody() -> Self {
+    pub(crate) fn anonymous() -> Self {
         let all = || vec![String::new()];
         let name = Arc::from("anybody");
-        Self(Arc::new(Grants {
+        Self(Arc::new(TokenGrants {
             name,
             hash: None,
             acquire: all(),
@@ -111,7 +111,7 @@ impl Principal {
         };
         let (acquire, observe) = (of(Permission::Acquire), of(Permission::Observe));
         let (name, admin) = (Arc::from("example"), of(Permission::Admin));
-        Self(Arc::new(Grants { name, hash: None, acquire, observe, admin, expires: None }))
+        Self(Arc::new(TokenGrants { name, hash: None, acquire, observe, admin, expires: None }))
     }
 
     /// The name of its token, for logs.
@@ -154,7 +154,7 @@ impl Principal {
         // Example: a token with `acquire = ["ci/"]` has scope ["ci/"] for the prefix "", and ["ci/build/"]
         // for "ci/build/".
         let allowed = self.0.observe.iter().chain(&self.0.acquire);
-        least(allowed.filter_map(|allowed| match () {
+        without_covered(allowed.filter_map(|allowed| match () {
             () if allowed.starts_with(prefix) => Some(allowed.clone()),
             () if prefix.starts_with(allowed.as_str()) => Some(String::from(prefix)),
             () => None,
@@ -183,14 +183,14 @@ impl Principal {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct TokenFile {
     #[serde(default)]
-    token: Vec<Line>,
+    token: Vec<TokenEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct TokenEntry {
     name: String,
     sha256: String,
     #[serde(default)]
@@ -208,8 +208,8 @@ pub(crate) type Tokens = HashMap<Arc<str>, Principal>;
 /// All tokens of a daemon. Without a token file, every caller may do everything.
 pub struct Access {
     file: Option<PathBuf>,
-    known: RwLock<Tokens>,
-    anybody: Principal,
+    tokens: RwLock<Tokens>,
+    anonymous: Principal,
     /// Incremented when the file has been read again or a token has expired.
     changes: watch::Sender<usize>,
 }
@@ -218,14 +218,14 @@ impl Access {
     /// Access without tokens: every caller may do everything.
     pub fn open() -> Self {
         let changes = watch::Sender::new(0);
-        Self { file: None, known: RwLock::default(), anybody: Principal::anybody(), changes }
+        Self { file: None, tokens: RwLock::default(), anonymous: Principal::anonymous(), changes }
     }
 
     /// Access for the tokens of a file only.
     pub fn of_file(file: impl Into<PathBuf>) -> Result<Self, String> {
         let file = file.into();
-        let known = RwLock::new(read(&file)?);
-        Ok(Self { file: Some(file), known, ..Self::open() })
+        let tokens = RwLock::new(read(&file)?);
+        Ok(Self { file: Some(file), tokens, ..Self::open() })
     }
 
     /// Whether callers need a token.
@@ -236,8 +236,8 @@ impl Access {
     /// Reads the token file again. A file that cannot be read or parsed changes nothing.
     pub fn reload(&self) -> Result<(), String> {
         if let Some(file) = &self.file {
-            let known = read(file)?;
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+            let tokens = read(file)?;
+            *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
             self.changes.send_modify(|changes| *changes += 1);
         }
         Ok(())
@@ -245,17 +245,17 @@ impl Access {
 
     /// Number of tokens; 0 where none is needed.
     pub(crate) fn count(&self) -> usize {
-        self.known().len()
+        self.tokens().len()
     }
 
-    fn known(&self) -> RwLockReadGuard<'_, Tokens> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn tokens(&self) -> RwLockReadGuard<'_, Tokens> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notifies the receivers of [`changes`](Self::changes) if a token has expired between `before` and
     /// `now`. Called periodically.
-    pub fn tell_expired(&self, before: SystemTime, now: SystemTime) {
-        if self.known().values().any(|who| who.has_expired(now) && !who.has_expired(before)) {
+    pub fn notify_expired(&self, before: SystemTime, now: SystemTime) {
+        if self.tokens().values().any(|who| who.has_expired(now) && !who.has_expired(before)) {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
@@ -275,9 +275,9 @@ impl Access {
     /// The principal with this name; an error if there is no such token or it has expired.
     pub fn named(&self, name: &str) -> Result<Principal, Denied> {
         if !self.needs_token() {
-            return Ok(self.anybody.clone());
+            return Ok(self.anonymous.clone());
         }
-        let who = self.known().get(name).cloned().ok_or(Denied::NoToken)?;
+        let who = self.tokens().get(name).cloned().ok_or(Denied::NoToken)?;
         who.check_valid()?;
         Ok(who)
     }
@@ -288,14 +288,14 @@ impl Access {
     }
 
     /// The principal of a token that a caller presents.
-    pub fn who(&self, token: Option<&str>) -> Result<Principal, Denied> {
+    pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Denied> {
         if !self.needs_token() {
-            return Ok(self.anybody.clone());
+            return Ok(self.anonymous.clone());
         }
         let hash = hash(token.ok_or(Denied::NoToken)?);
         // Compare with every token, each in constant time, so that timing does not reveal a match.
         let mut found = None;
-        for who in self.known().values() {
+        for who in self.tokens().values() {
             if who.0.hash.is_some_and(|of| bool::from(of.ct_eq(&hash))) {
                 found = Some(who.clone());
             }
@@ -312,17 +312,17 @@ pub(crate) fn covers(prefixes: &[String], name: &str) -> bool {
 }
 
 /// The same prefixes, sorted, without those that are covered by another prefix of the list.
-pub(crate) fn least(prefixes: impl Iterator<Item = String>) -> Vec<String> {
+pub(crate) fn without_covered(prefixes: impl Iterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = prefixes.collect();
     all.sort_unstable();
     // In sorted order, a prefix precedes everything that it covers: "a", "a/b", "ab", "b" becomes "a", "b".
-    let mut least: Vec<String> = Vec::new();
+    let mut without_covered: Vec<String> = Vec::new();
     for prefix in all {
-        if !least.last().is_some_and(|last| prefix.starts_with(last.as_str())) {
-            least.push(prefix);
+        if !without_covered.last().is_some_and(|last| prefix.starts_with(last.as_str())) {
+            without_covered.push(prefix);
         }
     }
-    least
+    without_covered
 }
 
 /// The SHA-256 of a token, as the token file stores it.
@@ -337,7 +337,7 @@ fn read(file: &Path) -> Result<Tokens, String> {
 }
 
 pub(crate) fn parse(text: &str) -> Result<Tokens, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let file: TokenFile = toml::from_str(text).map_err(|error| error.to_string())?;
     let (mut tokens, mut hashes) = (Tokens::new(), HashSet::new());
     for line in file.token {
         let name = line.name.clone();
@@ -352,7 +352,7 @@ pub(crate) fn parse(text: &str) -> Result<Tokens, String> {
         if !hashes.insert(hash) {
             return Err(format!("the token `{name}` has the SHA-256 of another one: remove one of them"));
         }
-        let who = Principal(Arc::new(Grants {
+        let who = Principal(Arc::new(TokenGrants {
             name: line.name.into(),
             hash: Some(hash),
             acquire: line.acquire,
@@ -419,13 +419,13 @@ mod tests {
     "#;
 
     fn access() -> Access {
-        Access { file: Some("tokens".into()), known: RwLock::new(parse(FILE).unwrap()), ..Access::open() }
+        Access { file: Some("tokens".into()), tokens: RwLock::new(parse(FILE).unwrap()), ..Access::open() }
     }
 
     #[test]
     fn token_permits_only_its_prefixes() {
         let access = access();
-        let ci = access.who(Some("secret")).unwrap();
+        let ci = access.authenticate(Some("secret")).unwrap();
         assert_eq!(&**ci.name(), "ci");
         assert_eq!(ci.check(Permission::Acquire, "ci/build"), Ok(()));
         assert!(ci.sees("ci/build") && !ci.sees("c"));
@@ -436,21 +436,21 @@ mod tests {
 
     #[test]
     fn scope_is_restricted_to_the_requested_prefix() {
-        let ci = access().who(Some("secret")).unwrap();
+        let ci = access().authenticate(Some("secret")).unwrap();
         assert_eq!(ci.scope(""), ["ci/"]);
         assert_eq!(ci.scope("ci/build/"), ["ci/build/"]);
         assert_eq!(ci.scope("prod/"), [""; 0]);
-        assert_eq!(Principal::anybody().scope("x"), ["x"]);
-        assert_eq!(least(["b", "a/b", "a", "ab"].map(String::from).into_iter()), ["a", "b"]);
+        assert_eq!(Principal::anonymous().scope("x"), ["x"]);
+        assert_eq!(without_covered(["b", "a/b", "a", "ab"].map(String::from).into_iter()), ["a", "b"]);
     }
 
     #[test]
     fn unknown_missing_and_expired_tokens_are_refused_with_one_error() {
         let access = access();
         for token in [None, Some(""), Some("secret "), Some("test")] {
-            assert_eq!(access.who(token).unwrap_err(), Denied::NoToken, "{token:?}");
+            assert_eq!(access.authenticate(token).unwrap_err(), Denied::NoToken, "{token:?}");
         }
-        assert!(Access::open().who(None).unwrap().check(Permission::Admin, "x").is_ok());
+        assert!(Access::open().authenticate(None).unwrap().check(Permission::Admin, "x").is_ok());
     }
 
     #[test]
@@ -467,7 +467,7 @@ mod tests {
             assert!(error.contains("chmod go-w"), "{error}");
             assert!(Access::of_file(file.path()).is_err());
         }
-        assert!(access.who(Some("secret")).is_ok(), "the previous tokens remain valid");
+        assert!(access.authenticate(Some("secret")).is_ok(), "the previous tokens remain valid");
     }
 
     #[test]
@@ -503,9 +503,9 @@ mod tests {
     #[test]
     fn principal_has_the_rights_that_its_token_has_now() {
         let access = access();
-        let ci = access.who(Some("secret")).unwrap();
+        let ci = access.authenticate(Some("secret")).unwrap();
         assert_eq!(access.current(&ci), Ok(ci.clone()));
-        let set = |text: &str| *access.known.write().unwrap() = parse(text).unwrap();
+        let set = |text: &str| *access.tokens.write().unwrap() = parse(text).unwrap();
         set(&FILE.replace("acquire = [\"ci/\"]", "acquire = [\"ci/build/\"]"));
         let now = access.current(&ci).unwrap();
         assert!(now != ci && now.check(Permission::Acquire, "ci/other").is_err());
@@ -523,12 +523,12 @@ mod tests {
         let access = access();
         let changes = access.changes();
         let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-        access.tell_expired(at(999_999_998), at(999_999_999));
+        access.notify_expired(at(999_999_998), at(999_999_999));
         assert!(!changes.has_changed().unwrap());
-        access.tell_expired(at(999_999_999), at(1_000_000_000));
+        access.notify_expired(at(999_999_999), at(1_000_000_000));
         assert!(changes.has_changed().unwrap());
         let after = access.changes();
-        access.tell_expired(at(1_000_000_000), at(1_000_000_001));
+        access.notify_expired(at(1_000_000_000), at(1_000_000_001));
         assert!(!after.has_changed().unwrap());
     }
 

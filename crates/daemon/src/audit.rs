@@ -18,14 +18,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// must not delay the member, because its holders would lose their locks.
 const MOST_LINES: usize = 1 << 16;
 /// Approximate maximum size of one write. Queued lines are written together.
-const TOGETHER_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 1 << 20;
 /// Period over which refusals of one kind to one caller are combined into one line, so that a caller cannot
 /// fill the disk with refusals.
-const TOGETHER: Duration = Duration::from_secs(1);
+const REFUSAL_PERIOD: Duration = Duration::from_secs(1);
 
 /// One line of the log.
 #[derive(Clone, Debug, Serialize)]
-pub struct Entry<'a> {
+pub struct AuditEntry<'a> {
     /// The event: `grant`, `release`, `lost`, `force-release`, `refuse`, `left-out`.
     pub what: &'static str,
     /// The protocol: `native`, `http`, `etcd`.
@@ -53,7 +53,7 @@ pub struct Entry<'a> {
     pub times: Option<u64>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> AuditEntry<'a> {
     /// An entry with no other fields.
     pub fn new(what: &'static str, by: &'static str, who: &'a str) -> Self {
         Self { what, by, who, lock: "", acquisition: None, fence: None, more: None, why: "", times: None }
@@ -62,7 +62,7 @@ impl<'a> Entry<'a> {
 
 /// The reason for a refusal. The number of kinds is small and does not depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refused {
+pub enum RefusalReason {
     /// The token is missing, unknown or expired.
     Token,
     /// The token lacks this permission.
@@ -71,7 +71,7 @@ pub enum Refused {
     Session,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token => f.write_str("there was no valid token"),
@@ -82,20 +82,20 @@ impl fmt::Display for Refused {
 }
 
 /// The key under which refusals are combined: protocol, principal and reason.
-type Kind = (&'static str, String, Refused);
+type RefusalKey = (&'static str, String, RefusalReason);
 
 /// Refusals of one kind after the first one, which was written at once.
-struct Refusals {
+struct RepeatedRefusals {
     since: Instant,
     more: u64,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     at_ms: u128,
     member: u32,
     #[serde(flatten)]
-    entry: &'a Entry<'a>,
+    entry: &'a AuditEntry<'a>,
 }
 
 /// The size at which the log is rotated, and the number of rotated files to keep: `audit`, `audit.1`,
@@ -113,7 +113,7 @@ pub struct Audit {
     member: u32,
     writer: Option<(SyncSender<Vec<u8>>, JoinHandle<()>)>,
     /// Has at most one entry per token, protocol and reason.
-    refusals: Mutex<HashMap<Kind, Refusals>>,
+    refusals: Mutex<HashMap<RefusalKey, RepeatedRefusals>>,
     /// Number of lines dropped since the last line that was written.
     left_out: AtomicU64,
 }
@@ -128,38 +128,38 @@ impl Audit {
     pub fn to_file(member: u32, path: &Path, rotation: Rotation) -> Result<Self, String> {
         let bad = |error| format!("cannot write the audit log {}: {error}", path.display());
         let file = LogFile::open(path, rotation).map_err(bad)?;
-        let (lines, arriving) = sync_channel(MOST_LINES);
+        let (lines, queue) = sync_channel(MOST_LINES);
         let name = String::from("audit");
-        let thread = std::thread::Builder::new().name(name).spawn(move || write_all(file, &arriving));
+        let thread = std::thread::Builder::new().name(name).spawn(move || write_all(file, &queue));
         let writer = Some((lines, thread.map_err(bad)?));
         Ok(Self { member, writer, refusals: Mutex::default(), left_out: AtomicU64::new(0) })
     }
 
     /// Whether entries are written anywhere.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.writer.is_some()
     }
 
     /// Writes a line, preceded by the number of lines that had to be dropped before it.
-    pub fn write(&self, entry: &Entry<'_>) {
+    pub fn write(&self, entry: &AuditEntry<'_>) {
         let left_out = self.left_out.load(Ordering::Relaxed);
         if left_out > 0 {
             let why = "the log could not be written as fast as lines came";
-            let gap = Entry { why, times: Some(left_out), ..Entry::new("left-out", "", "") };
-            if self.put(&gap) {
+            let gap = AuditEntry { why, times: Some(left_out), ..AuditEntry::new("left-out", "", "") };
+            if self.enqueue(&gap) {
                 self.left_out.fetch_sub(left_out, Ordering::Relaxed);
             }
         }
-        if !self.put(entry) {
+        if !self.enqueue(entry) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Queues a line for the writer thread; `false` if the queue is full.
-    fn put(&self, entry: &Entry<'_>) -> bool {
+    fn enqueue(&self, entry: &AuditEntry<'_>) -> bool {
         let Some((lines, _)) = &self.writer else { return true };
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_millis());
-        let Ok(mut line) = serde_json::to_vec(&Line { at_ms, member: self.member, entry }) else {
+        let Ok(mut line) = serde_json::to_vec(&AuditLine { at_ms, member: self.member, entry }) else {
             return true;
         };
         line.push(b'\n');
@@ -168,36 +168,36 @@ impl Audit {
 
     /// Records a refusal. The first one of a kind is written at once; those within the next second are
     /// counted and written as one line.
-    pub fn refuse(&self, why: Refused, entry: &Entry<'_>) {
-        if !self.is_kept() {
+    pub fn refuse(&self, why: RefusalReason, entry: &AuditEntry<'_>) {
+        if !self.is_enabled() {
             return;
         }
-        self.tell_refusals(TOGETHER);
+        self.write_counted_refusals(REFUSAL_PERIOD);
         let kind = (entry.by, String::from(entry.who), why);
         let mut refusals = self.refusals();
         if let Some(before) = refusals.get_mut(&kind) {
             before.more += 1;
             return;
         }
-        refusals.insert(kind, Refusals { since: Instant::now(), more: 0 });
+        refusals.insert(kind, RepeatedRefusals { since: Instant::now(), more: 0 });
         drop(refusals);
         self.write(entry);
     }
 
     /// Writes the counted refusals whose period began at least `after` ago.
-    pub fn tell_refusals(&self, after: Duration) {
+    pub fn write_counted_refusals(&self, after: Duration) {
         self.refusals().retain(|(by, who, kind), refusals| {
-            let goes_on = refusals.since.elapsed() < after;
-            if !goes_on && refusals.more > 0 {
-                let line = Entry::new("refuse", by, who);
+            let continues = refusals.since.elapsed() < after;
+            if !continues && refusals.more > 0 {
+                let line = AuditEntry::new("refuse", by, who);
                 let why = format!("{kind}, as in an earlier line");
-                self.write(&Entry { why: &why, times: Some(refusals.more), ..line });
+                self.write(&AuditEntry { why: &why, times: Some(refusals.more), ..line });
             }
-            goes_on
+            continues
         });
     }
 
-    fn refusals(&self) -> MutexGuard<'_, HashMap<Kind, Refusals>> {
+    fn refusals(&self) -> MutexGuard<'_, HashMap<RefusalKey, RepeatedRefusals>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -205,7 +205,7 @@ impl Audit {
 impl Drop for Audit {
     /// Waits until every queued line is written.
     fn drop(&mut self) {
-        self.tell_refusals(Duration::ZERO);
+        self.write_counted_refusals(Duration::ZERO);
         if let Some((lines, thread)) = self.writer.take() {
             drop(lines);
             let _ = thread.join();
@@ -230,10 +230,10 @@ fn open_private(path: &Path) -> std::io::Result<File> {
 
 /// Writes lines until the queue is closed. Queued lines are appended in one write, so that lines of several
 /// daemons in one file do not interleave. A failed write is logged and otherwise ignored.
-fn write_all(mut file: LogFile, arriving: &Receiver<Vec<u8>>) {
-    while let Ok(mut lines) = arriving.recv() {
-        while lines.len() < TOGETHER_BYTES
-            && let Ok(more) = arriving.try_recv()
+fn write_all(mut file: LogFile, queue: &Receiver<Vec<u8>>) {
+    while let Ok(mut lines) = queue.recv() {
+        while lines.len() < BATCH_BYTES
+            && let Ok(more) = queue.try_recv()
         {
             lines.extend_from_slice(&more);
         }
@@ -316,13 +316,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let audit = Audit::to_file(1, &path, Limits::default().rotation()).unwrap();
-        let acquire = Refused::Permission(Permission::Acquire);
+        let acquire = RefusalReason::Permission(Permission::Acquire);
         let began = Instant::now();
         for number in 0..10_000 {
             let lock = format!("lock {number}");
-            audit.refuse(acquire, &Entry { lock: &lock, why: "no", ..Entry::new("refuse", "http", "ci") });
+            audit.refuse(
+                acquire,
+                &AuditEntry { lock: &lock, why: "no", ..AuditEntry::new("refuse", "http", "ci") },
+            );
         }
-        audit.refuse(Refused::Token, &Entry { why: "no token", ..Entry::new("refuse", "http", "") });
+        audit.refuse(
+            RefusalReason::Token,
+            &AuditEntry { why: "no token", ..AuditEntry::new("refuse", "http", "") },
+        );
         // A slow machine takes more seconds, and each second may have its own lines.
         let most = 2 * (began.elapsed().as_secs() as usize + 1) + 1;
         drop(audit);
@@ -363,7 +369,7 @@ mod tests {
         for number in 0..10_000 {
             let lock = format!("lock {number:05}");
             for audit in &daemons {
-                audit.write(&Entry { lock: &lock, ..Entry::new("grant", "http", "ci") });
+                audit.write(&AuditEntry { lock: &lock, ..AuditEntry::new("grant", "http", "ci") });
             }
             // Spread the lines over several writes.
             if number % 20 == 0 {
@@ -380,7 +386,7 @@ mod tests {
         for name in names {
             let (file, path) = (File::open(folder.path().join(&name)).unwrap(), folder.path().join(&name));
             let about = file.metadata().unwrap();
-            assert!(about.len() <= TOGETHER_BYTES as u64 + 20_000, "{name} has {} bytes", about.len());
+            assert!(about.len() <= BATCH_BYTES as u64 + 20_000, "{name} has {} bytes", about.len());
             assert_eq!(about.mode() & 0o777, 0o600, "{name}");
             for line in std::fs::read_to_string(path).unwrap().lines() {
                 serde_json::from_str::<serde_json::Value>(line).expect("whole lines");
@@ -390,16 +396,16 @@ mod tests {
 
     #[test]
     fn writing_does_not_block_and_dropped_lines_are_counted() {
-        let (lines, arriving) = sync_channel(2);
+        let (lines, queue) = sync_channel(2);
         let thread = std::thread::spawn(|| ());
         let writer = Some((lines, thread));
         let audit = Audit { member: 1, writer, refusals: Mutex::default(), left_out: AtomicU64::new(0) };
         for _ in 0..5 {
-            audit.write(&Entry::new("grant", "http", "ci"));
+            audit.write(&AuditEntry::new("grant", "http", "ci"));
         }
-        let next = || serde_json::from_slice::<serde_json::Value>(&arriving.try_recv().unwrap()).unwrap();
+        let next = || serde_json::from_slice::<serde_json::Value>(&queue.try_recv().unwrap()).unwrap();
         assert_eq!((next()["what"].clone(), next()["what"].clone()), ("grant".into(), "grant".into()));
-        audit.write(&Entry::new("release", "http", "ci"));
+        audit.write(&AuditEntry::new("release", "http", "ci"));
         let gap = next();
         assert_eq!((&gap["what"], &gap["times"]), (&"left-out".into(), &3.into()));
         assert_eq!(next()["what"], "release");
@@ -410,8 +416,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let audit = Audit::to_file(2, &path, Limits::default().rotation()).unwrap();
-        audit.write(&Entry { lock: "a\n\"b", fence: Some(7), ..Entry::new("grant", "http", "ci") });
-        audit.write(&Entry { why: "no token", ..Entry::new("refuse", "native", "") });
+        audit.write(&AuditEntry { lock: "a\n\"b", fence: Some(7), ..AuditEntry::new("grant", "http", "ci") });
+        audit.write(&AuditEntry { why: "no token", ..AuditEntry::new("refuse", "native", "") });
         drop(audit);
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();

@@ -12,7 +12,7 @@ use toml::Spanned;
 /// Default port on which members listen for each other.
 pub const MEMBERS_PORT: u16 = 7420;
 /// Default port for clients of the native protocol.
-pub const CLIENTS_PORT: u16 = lockkeeper_wire::PORT;
+pub const CLIENTS_PORT: u16 = lockkeeper_session::protocol::PORT;
 /// Default port for HTTP and gRPC.
 pub const HTTP_PORT: u16 = 7422;
 
@@ -36,7 +36,7 @@ pub struct Config {
     /// The limits of the daemon.
     pub limits: Limits,
     /// Timeout for holders to release their locks when the daemon leaves.
-    pub leave_patience: Duration,
+    pub leave_timeout: Duration,
     /// Serves clients beyond loopback without TLS.
     pub insecure_no_tls: bool,
     /// Serves clients beyond loopback without a token or client certificate.
@@ -60,7 +60,7 @@ impl Config {
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = MemberConfig { listen: at(MEMBERS_PORT), ..MemberConfig::alone(data) };
-        Self::of(member, at(lockkeeper_wire::PORT), at(HTTP_PORT))
+        Self::of(member, at(lockkeeper_session::protocol::PORT), at(HTTP_PORT))
     }
 
     /// A daemon with this member that serves clients at these addresses.
@@ -74,7 +74,7 @@ impl Config {
             tokens: None,
             audit: None,
             limits: Limits::default(),
-            leave_patience: Duration::from_secs(10),
+            leave_timeout: Duration::from_secs(10),
             insecure_no_tls: false,
             insecure_no_auth: false,
         }
@@ -90,7 +90,8 @@ impl Config {
 
     /// Parses the text of a configuration file.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let file: ConfigFile =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         let config = file.config(text, folder)?;
         config.check()?;
         Ok(config)
@@ -122,7 +123,7 @@ impl Config {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     cluster: Option<String>,
     join_token: Option<PathBuf>,
     member: Spanned<u32>,
@@ -140,7 +141,8 @@ struct File {
     epoch_above: u64,
     times: Option<Spanned<String>>,
     longest_lease: Option<Spanned<String>>,
-    leave_patience_s: Option<u64>,
+    #[serde(alias = "leave_patience_s")]
+    leave_timeout_s: Option<u64>,
     #[serde(default)]
     listen: Listen,
     tls: Option<MemberTlsFile>,
@@ -181,17 +183,17 @@ struct ClientTlsFile {
 }
 
 /// The text of a configuration file, for errors that name the line, and the folder of relative paths.
-struct Source<'a> {
+struct ConfigSource<'a> {
     text: &'a str,
     folder: &'a Path,
 }
 
-impl Source<'_> {
+impl ConfigSource<'_> {
     fn line<T>(&self, value: &Spanned<T>) -> usize {
         self.text[..value.span().start].lines().count().max(1)
     }
 
-    fn here(&self, path: PathBuf) -> PathBuf {
+    fn resolve(&self, path: PathBuf) -> PathBuf {
         self.folder.join(path)
     }
 
@@ -246,9 +248,9 @@ impl Source<'_> {
     }
 }
 
-impl File {
+impl ConfigFile {
     /// The initial members of the cluster.
-    fn first_members(&self, source: &Source<'_>) -> Result<BTreeMap<MemberId, String>, String> {
+    fn first_members(&self, source: &ConfigSource<'_>) -> Result<BTreeMap<MemberId, String>, String> {
         let members = self.members.iter().map(|(number, address)| source.member(number, address));
         let members: BTreeMap<_, _> = members.collect::<Result<_, _>>()?;
         let me = MemberId(*self.member.get_ref());
@@ -269,7 +271,11 @@ impl File {
 
     /// The address on which the member listens for other members, and the join token; `None` for a single member
     /// without an address.
-    fn peers(&mut self, source: &Source<'_>, alone: bool) -> Result<Option<(SocketAddr, JoinToken)>, String> {
+    fn peers(
+        &mut self,
+        source: &ConfigSource<'_>,
+        alone: bool,
+    ) -> Result<Option<(SocketAddr, JoinToken)>, String> {
         let none = self.listen.members.as_ref().map_or(alone, |listen| listen.get_ref() == "none");
         if none && alone {
             return Ok(None);
@@ -282,17 +288,17 @@ impl File {
                  cluster init` makes for every member; for a single daemon write members = \"none\" under [listen]",
             ));
         };
-        Ok(Some((listen, JoinToken::read(&source.here(file))?)))
+        Ok(Some((listen, JoinToken::read(&source.resolve(file))?)))
     }
 
     /// Takes the settings of the member out of the file; the others remain.
-    fn member(&mut self, source: &Source<'_>) -> Result<MemberConfig, String> {
+    fn member(&mut self, source: &ConfigSource<'_>) -> Result<MemberConfig, String> {
         let id = MemberId(*self.member.get_ref());
         let first_members = self.first_members(source)?;
         let alone = self.join.is_empty() && first_members.len() == 1;
         let (listen, join_token) = self.peers(source, alone)?.unzip();
         let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, MEMBERS_PORT)));
-        let mut member = MemberConfig::new(id, listen, source.here(std::mem::take(&mut self.data)));
+        let mut member = MemberConfig::new(id, listen, source.resolve(std::mem::take(&mut self.data)));
         (member.first_members, member.join_token) = (first_members, join_token);
         member.join = std::mem::take(&mut self.join);
         member.times = source.times(self.times.as_ref())?;
@@ -304,7 +310,7 @@ impl File {
         if let Some(algorithm) = &self.algorithm {
             member.algorithm = source.algorithm(algorithm)?;
         }
-        let pem = |path| Pem::File(source.here(path));
+        let pem = |path| Pem::File(source.resolve(path));
         member.tls = self.tls.take().map(|tls| Tls {
             authority: pem(tls.authority),
             certificate: pem(tls.certificate),
@@ -319,22 +325,22 @@ impl File {
     }
 
     fn config(mut self, text: &str, folder: &Path) -> Result<Config, String> {
-        let source = Source { text, folder };
-        let here = |path| source.here(path);
+        let source = ConfigSource { text, folder };
+        let resolve = |path| source.resolve(path);
         Ok(Config {
             member: self.member(&source)?,
-            clients: source.listen(self.listen.clients, lockkeeper_wire::PORT)?,
+            clients: source.listen(self.listen.clients, lockkeeper_session::protocol::PORT)?,
             http: source.listen(self.listen.http, HTTP_PORT)?,
-            socket: self.listen.socket.map(here),
+            socket: self.listen.socket.map(resolve),
             client_tls: self.client_tls.map(|tls| ClientTls {
-                certificate: here(tls.certificate),
-                key: here(tls.key),
-                client_authority: tls.client_authority.map(here),
+                certificate: resolve(tls.certificate),
+                key: resolve(tls.key),
+                client_authority: tls.client_authority.map(resolve),
             }),
-            tokens: self.tokens.map(here),
-            audit: self.audit.map(here),
+            tokens: self.tokens.map(resolve),
+            audit: self.audit.map(resolve),
             limits: self.limits,
-            leave_patience: Duration::from_secs(self.leave_patience_s.unwrap_or(10)),
+            leave_timeout: Duration::from_secs(self.leave_timeout_s.unwrap_or(10)),
             insecure_no_tls: self.insecure_no_tls,
             insecure_no_auth: self.insecure_no_auth,
         })
@@ -402,6 +408,22 @@ key = "member-2.key"
         let config =
             Config::parse(&format!("join_token = \"join-token\"\n{listens}"), folder.path()).unwrap();
         assert!(config.member.join_token.is_some());
+    }
+
+    #[test]
+    fn former_names_of_keys_are_accepted() {
+        let folder = folder();
+        let limits = |names: [&str; 3]| {
+            let [leave, request, idle] = names;
+            let text = format!(
+                "member = 1\ndata = \"data\"\n{leave} = 7\n[members]\n1 = \"127.0.0.1:7420\"\n[limits]\n{request} = 8\n{idle} = 9\n"
+            );
+            let config = Config::parse(&text, folder.path()).unwrap();
+            let limits = config.limits;
+            (config.leave_timeout.as_secs(), limits.request_timeout_ms, limits.idle_timeout_ms)
+        };
+        assert_eq!(limits(["leave_timeout_s", "request_timeout_ms", "idle_timeout_ms"]), (7, 8, 9));
+        assert_eq!(limits(["leave_patience_s", "patience_ms", "idle_ms"]), (7, 8, 9));
     }
 
     #[test]

@@ -1,25 +1,25 @@
 //! [`Credential`]: the rights of a connection, stream or waiting request, kept current for as long as it lasts.
 
 use crate::access::{Denied, Principal};
+use crate::context::DaemonContext;
 use crate::rights::Action;
-use crate::shared::Shared;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A principal whose rights are looked up again whenever the tokens change. Everything that outlasts a single request
 /// has a credential, and ends when its token is removed or expires.
 pub(crate) struct Credential {
-    shared: Arc<Shared>,
+    context: Arc<DaemonContext>,
     who: Principal,
     changes: watch::Receiver<usize>,
 }
 
 impl Credential {
-    pub fn new(shared: Arc<Shared>, who: Principal) -> Self {
-        let mut changes = shared.access.changes();
+    pub fn new(context: Arc<DaemonContext>, who: Principal) -> Self {
+        let mut changes = context.access.changes();
         // The tokens may have changed since the principal was looked up.
         changes.mark_changed();
-        Self { shared, who, changes }
+        Self { context, who, changes }
     }
 
     /// The principal, with the rights of the last lookup.
@@ -34,7 +34,7 @@ impl Credential {
                 // The sender lives as long as `shared`.
                 std::future::pending::<()>().await;
             }
-            let now = self.shared.access.current(&self.who)?;
+            let now = self.context.access.current(&self.who)?;
             if now != self.who {
                 self.who = now;
                 return Ok(());

@@ -2,13 +2,13 @@
 
 use crate::access::Access;
 use crate::audit::Audit;
+use crate::client_service::ClientService;
 use crate::config::Config;
-use crate::front::Front;
+use crate::connection_limit::{self, ConnectionLimit};
+use crate::context::DaemonContext;
 use crate::listen::Listener;
+use crate::maintenance::{Certificates, run_maintenance};
 use crate::native::{self, Clients};
-use crate::room::{self, Room};
-use crate::shared::Shared;
-use crate::upkeep::{Certificates, look_around};
 use lockkeeper_cluster::Member;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,11 +19,11 @@ use tokio::task::JoinSet;
 
 /// A running daemon.
 pub struct Daemon {
-    shared: Arc<Shared>,
+    context: Arc<DaemonContext>,
     tasks: JoinSet<()>,
     http: Option<Http>,
     addresses: Addresses,
-    leave_patience: Duration,
+    leave_timeout: Duration,
     _threads: MemberThreads,
 }
 
@@ -55,7 +55,7 @@ impl Drop for MemberThreads {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// An operator requested that the daemon leave its cluster.
-    ToldToLeave,
+    LeaveRequested,
     /// The member has stopped, with the reason.
     Stopped(String),
 }
@@ -95,13 +95,16 @@ impl Daemon {
             let threads = MemberThreads::start()?;
             let starting = threads.0.spawn(Member::start(config.member.clone())).await;
             let member = starting.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-            let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
-            let front = Front::new(shared.clone())?;
-            let clients = Arc::new(Clients::new(front.clone()));
+            let context = Arc::new(DaemonContext::new(member, access, audit, config.limits.clone()));
+            let service = ClientService::new(context.clone())?;
+            let clients = Arc::new(Clients::new(service.clone()));
             let both = config.http.is_some() && (config.clients.is_some() || config.socket.is_some());
-            let [for_http, for_native] = Room::two(room::connections(config.limits.connections)?, both);
+            let [for_http, for_native] = ConnectionLimit::for_two_protocols(
+                connection_limit::usable_connections(config.limits.connections)?,
+                both,
+            );
             let mut tasks = JoinSet::new();
-            let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
+            let mut addresses = Addresses { members: context.member.address(), clients: None, http: None };
             if let Some(address) = config.clients {
                 let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.native.clone())).await?;
                 addresses.clients = listener.address();
@@ -115,12 +118,12 @@ impl Daemon {
                 Some(address) => {
                     let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
                     addresses.http = listener.address();
-                    Some(Http::start(listener, front, for_http))
+                    Some(Http::start(listener, service, for_http))
                 }
             };
-            tasks.spawn(look_around(shared.clone(), clients, tls));
-            let leave_patience = config.leave_patience;
-            Ok(Self { shared, tasks, http, addresses, leave_patience, _threads: threads })
+            tasks.spawn(run_maintenance(context.clone(), clients, tls));
+            let leave_timeout = config.leave_timeout;
+            Ok(Self { context, tasks, http, addresses, leave_timeout, _threads: threads })
         })
     }
 
@@ -131,18 +134,18 @@ impl Daemon {
 
     /// The daemon's member.
     pub fn member(&self) -> &Member {
-        &self.shared.member
+        &self.context.member
     }
 
     /// Resolves when an operator has requested the departure of the daemon, or when its member has stopped.
     pub async fn ends(&self) -> Ending {
-        let mut standings = self.shared.member.standings();
+        let mut standings = self.context.member.status_changes();
         loop {
-            if let Some(why) = self.shared.member.standing().stopped {
+            if let Some(why) = self.context.member.status().stopped {
                 return Ending::Stopped(why);
             }
             tokio::select! {
-                () = self.shared.leave.notified() => return Ending::ToldToLeave,
+                () = self.context.leave.notified() => return Ending::LeaveRequested,
                 changed = standings.changed() => {
                     if changed.is_err() {
                         return Ending::Stopped(String::from("its member has stopped"));
@@ -156,13 +159,13 @@ impl Daemon {
     /// the configured time and leaves, so that the other members do not have to wait for its lease to expire.
     pub async fn leave(mut self) {
         // Leaving needs a majority. There may be none, for example when all other members have left already.
-        let longest = self.leave_patience + self.shared.member.lease() * 4;
-        let left = self.shared.member.clone().leave(self.leave_patience);
+        let longest = self.leave_timeout + self.context.member.lease() * 4;
+        let left = self.context.member.clone().leave(self.leave_timeout);
         if tokio::time::timeout(longest, left).await.is_err() {
             tracing::warn!(
                 "stops without having left: there is no majority; the other members wait until its lease expires"
             );
-            self.shared.member.clone().stop().await;
+            self.context.member.clone().stop().await;
         }
         if let Some(http) = self.http.take() {
             http.finish().await;
@@ -174,7 +177,7 @@ impl Daemon {
     pub async fn stop(mut self) {
         drop(self.http.take());
         self.tasks.shutdown().await;
-        self.shared.member.clone().stop().await;
+        self.context.member.clone().stop().await;
     }
 }
 
@@ -185,10 +188,10 @@ struct Http {
 }
 
 impl Http {
-    fn start(listener: Listener, front: Arc<Front>, room: Arc<Room>) -> Self {
+    fn start(listener: Listener, service: Arc<ClientService>, limit: Arc<ConnectionLimit>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let mut serving = JoinSet::new();
-        serving.spawn(crate::http::serve(listener, front, room, async { drop(stopped.await) }));
+        serving.spawn(crate::http::serve(listener, service, limit, async { drop(stopped.await) }));
         Self { stop, serving }
     }
 
@@ -199,20 +202,20 @@ impl Http {
     }
 }
 
-async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<Room>) {
-    let within = clients.shared().limits.patience();
+async fn serve_native(mut listener: Listener, clients: Arc<Clients>, limit: Arc<ConnectionLimit>) {
+    let within = clients.context().limits.request_timeout();
     let mut connections = JoinSet::new();
     loop {
-        let (arrived, place) = tokio::select! {
-            arrived = listener.accept(&room) => arrived,
+        let (accepted, permit) = tokio::select! {
+            accepted = listener.accept(&limit) => accepted,
             // Reap the tasks of connections that have ended.
             Some(_) = connections.join_next() => continue,
         };
         let clients = clients.clone();
         connections.spawn(async move {
-            let _place = place;
-            let peer = arrived.peer();
-            let served = match arrived.ready(within).await {
+            let _permit = permit;
+            let peer = accepted.peer();
+            let served = match accepted.ready(within).await {
                 Ok(stream) => native::serve(clients, stream, peer).await,
                 Err(why) => Err(why),
             };

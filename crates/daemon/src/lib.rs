@@ -4,68 +4,68 @@
 //! |---|---|
 //! | `daemon` | [`Daemon`]: a member and the listeners that serve its clients |
 //! | `config` | the daemon's configuration |
-//! | `shared` | state that all protocols use: the member, access control and the audit log |
+//! | `context` | state that all protocols use: the member, access control and the audit log |
 //! | `access` | tokens and their permissions |
 //! | `rights` | every action of every protocol and the right that it needs |
 //! | `credential` | the rights of an open connection, kept current while tokens change |
 //! | `audit` | the audit log of grants, releases and refusals |
-//! | `limits`, `quotas`, `turns` | limits of the daemon and of each principal; the usage of each principal |
-//! | `listen`, `room` | listeners, and the limit on connections |
+//! | `limits`, `quotas`, `list_permits` | limits of the daemon and of each principal; the usage of each principal |
+//! | `listen`, `connection_limit` | listeners, and the limit on connections |
 //! | `listing`, `snapshots` | replies for operators and observers; the snapshot of all locks behind them |
 //! | `worker` | the thread that builds long lists |
-//! | `upkeep` | periodic work, such as reloading changed files |
+//! | `maintenance` | periodic work, such as reloading changed files |
 //! | `tls` | TLS: the daemon's certificate and client certificates |
 //! | `native` | the protocol of the Rust client |
 //! | `drift` | the allowance for the drift of clients' clocks |
 //! | `leases` | the sessions of HTTP and etcd clients, each of which lives at one daemon |
-//! | `front`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
+//! | `client_service`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
 //! | `fuzz` | with the feature `fuzzing`: entry points of the parsers for untrusted input |
 //! | `panics` | logging of panics with their location |
 //! | `metrics`, `trace` | metrics, and trace contexts that follow an acquire through the logs |
 
 mod access;
 mod audit;
+mod client_service;
 mod config;
+mod connection_limit;
+mod context;
 mod credential;
 mod daemon;
 mod drift;
 mod etcd;
-mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod http;
 mod leases;
 mod limits;
+mod list_permits;
 mod listen;
 mod listing;
+mod maintenance;
 mod metrics;
 mod native;
 mod panics;
 mod quotas;
 mod rights;
-mod room;
-mod shared;
 mod snapshots;
 mod tls;
 mod trace;
-mod turns;
-mod upkeep;
 mod worker;
 
 pub use access::{Access, Denied, Permission, Principal, date, hash};
-pub use audit::{Audit, Entry, Refused, Rotation};
+pub use audit::{Audit, AuditEntry, RefusalReason, Rotation};
+pub use client_service::ClientService;
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
+pub use context::DaemonContext;
 pub use daemon::{Addresses, Daemon, Ending};
 pub use drift::CLIENT_DRIFT_PPM;
 pub use etcd::PATHS as ETCD_PATHS;
-pub use front::Front;
 pub use http::{router, serve};
-pub use leases::{Fault, LeaseId, Leases};
+pub use leases::{LeaseError, LeaseId, Leases};
 pub use limits::{Limits, PerPrincipal};
-pub use listen::{Arrived, Listener, Stream, Tls};
+pub use listen::{Accepted, Listener, Stream, Tls};
 pub use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId};
 pub use metrics::Metrics;
 pub use native::Clients;
 pub use panics::log_panics;
 pub use rights::{Action, table as rights_table};
-pub use shared::Shared;

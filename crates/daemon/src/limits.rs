@@ -37,9 +37,11 @@ pub struct Limits {
     pub list_bytes: usize,
     /// Timeout for a connection to authenticate, for a request to arrive, and for a client to read the next
     /// part of a reply.
-    pub patience_ms: u64,
+    #[serde(alias = "patience_ms")]
+    pub request_timeout_ms: u64,
     /// Timeout of an HTTP connection without a request.
-    pub idle_ms: u64,
+    #[serde(alias = "idle_ms")]
+    pub idle_timeout_ms: u64,
     /// The maximum time to live of a session.
     pub longest_ttl_s: u64,
     /// The maximum size of the audit log before it is rotated, in bytes.
@@ -85,8 +87,8 @@ impl Default for Limits {
             request_bytes: 64 << 10,
             unread_bytes: 4 << 20,
             list_bytes: 64 << 20,
-            patience_ms: 10_000,
-            idle_ms: 60_000,
+            request_timeout_ms: 10_000,
+            idle_timeout_ms: 60_000,
             longest_ttl_s: 24 * 60 * 60,
             audit_bytes: 256 << 20,
             audit_files: 4,
@@ -103,12 +105,12 @@ impl Limits {
 
     /// Timeout for a connection to authenticate, for a request to arrive, and for a client to read the next
     /// part of a reply.
-    pub fn patience(&self) -> Duration {
-        Duration::from_millis(self.patience_ms)
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_millis(self.request_timeout_ms)
     }
 
     /// Timeout of an HTTP connection without a request.
-    pub fn idle(&self) -> Duration {
-        Duration::from_millis(self.idle_ms)
+    pub fn idle_timeout(&self) -> Duration {
+        Duration::from_millis(self.idle_timeout_ms)
     }
 }

@@ -1,7 +1,7 @@
 //! Listeners for clients: TCP with or without TLS, and Unix domain sockets. Every connection counts against one
 //! limit.
 
-use crate::room::{Place, Room};
+use crate::connection_limit::{ConnectionLimit, ConnectionPermit};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,9 +13,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 /// Idle time before the first TCP keepalive probe, and interval between probes.
-const PROBE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout for sent data that the client's machine does not acknowledge.
-const UNHEARD: Duration = Duration::from_secs(20);
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -23,11 +23,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Enables TCP keepalive. A client that waits for a lock sends nothing, so only probes detect that its machine has
 /// died.
-fn notice_death(stream: &tokio::net::TcpStream) -> io::Result<()> {
+fn enable_keepalive(stream: &tokio::net::TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
-    let ask = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2);
-    socket.set_tcp_keepalive(&ask)?;
-    socket.set_tcp_user_timeout(Some(UNHEARD))
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL).with_retries(2);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT))
 }
 
 /// The TLS acceptor of a listener. New connections use the newest certificates.
@@ -36,8 +37,8 @@ pub type Tls = Arc<RwLock<TlsAcceptor>>;
 /// A listener for clients.
 pub struct Listener {
     socket: Socket,
-    /// An accepted connection that waits for a place.
-    waits: Option<Arrived>,
+    /// An accepted connection that waits for a permit.
+    pending: Option<Accepted>,
 }
 
 enum Socket {
@@ -48,14 +49,14 @@ enum Socket {
 }
 
 /// An accepted connection before its TLS handshake.
-pub enum Arrived {
+pub enum Accepted {
     /// The TLS handshake is still to be done.
     Tls(tokio::net::TcpStream, TlsAcceptor, IpAddr),
     /// Without TLS; with the client's address, if it came over the network.
     Plain(Box<dyn Stream>, Option<IpAddr>),
 }
 
-impl Arrived {
+impl Accepted {
     /// The client's address, if it came over the network.
     pub fn peer(&self) -> Option<IpAddr> {
         match self {
@@ -80,21 +81,21 @@ impl Arrived {
 }
 
 impl Socket {
-    async fn arrival(&self) -> io::Result<Arrived> {
+    async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener, tls) => {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                notice_death(&stream)?;
+                enable_keepalive(&stream)?;
                 Ok(match tls {
-                    None => Arrived::Plain(Box::new(stream), Some(peer.ip())),
+                    None => Accepted::Plain(Box::new(stream), Some(peer.ip())),
                     Some(tls) => {
                         let acceptor = tls.read().unwrap_or_else(|e| e.into_inner()).clone();
-                        Arrived::Tls(stream, acceptor, peer.ip())
+                        Accepted::Tls(stream, acceptor, peer.ip())
                     }
                 })
             }
-            Self::Unix(listener) => Ok(Arrived::Plain(Box::new(listener.accept().await?.0), None)),
+            Self::Unix(listener) => Ok(Accepted::Plain(Box::new(listener.accept().await?.0), None)),
         }
     }
 }
@@ -104,7 +105,7 @@ impl Listener {
     pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, String> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| format!("cannot listen on {address}: {error}"))?;
-        Ok(Self { socket: Socket::Tcp(listener, tls), waits: None })
+        Ok(Self { socket: Socket::Tcp(listener, tls), pending: None })
     }
 
     /// Listens on a Unix domain socket that only its owner may use. A stale socket of an earlier daemon is removed;
@@ -130,7 +131,7 @@ impl Listener {
         }
         let listener = UnixListener::bind(path).map_err(bad)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(bad)?;
-        Ok(Self { socket: Socket::Unix(listener), waits: None })
+        Ok(Self { socket: Socket::Unix(listener), pending: None })
     }
 
     /// The TCP address, if there is one.
@@ -141,12 +142,12 @@ impl Listener {
         }
     }
 
-    /// Accepts the next connection, once there is a place for it. Further ones wait in the backlog of the system.
+    /// Accepts the next connection, once there is a permit for it. Further ones wait in the backlog of the system.
     /// Cancel safe.
-    pub async fn accept(&mut self, room: &Room) -> (Arrived, Place) {
-        while self.waits.is_none() {
-            match self.socket.arrival().await {
-                Ok(arrived) => self.waits = Some(arrived),
+    pub async fn accept(&mut self, limit: &ConnectionLimit) -> (Accepted, ConnectionPermit) {
+        while self.pending.is_none() {
+            match self.socket.accept().await {
+                Ok(accepted) => self.pending = Some(accepted),
                 Err(error) => {
                     // Too many open files, or a connection that was closed at once: neither is a reason to stop.
                     tracing::warn!(%error, "a connection was not accepted");
@@ -154,9 +155,9 @@ impl Listener {
                 }
             }
         }
-        // The place is taken after the connection has arrived, so that an idle listener does not occupy one.
-        let place = room.place().await;
-        (self.waits.take().expect("set by the loop above"), place)
+        // The permit is taken after the connection is accepted, so that an idle listener does not occupy one.
+        let permit = limit.acquire().await;
+        (self.pending.take().expect("set by the loop above"), permit)
     }
 }
 

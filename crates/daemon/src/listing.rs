@@ -3,9 +3,10 @@
 use crate::access::Principal;
 use crate::snapshots::{Snapshot, Snapshots};
 use lockkeeper_cluster::{
-    Claim, LockName, LockStatus, Member, MemberId, Node, Query, Reply, Result, SessionId, Who, Why,
+    LockMode, LockName, LockStatus, Member, MemberId, Node, Participant, Query, Reply, Result, SessionId,
+    WaitExplanation,
 };
-use lockkeeper_wire::{ClusterLine, Line, LockLine, MemberLine};
+use lockkeeper_session::protocol::{ClusterLine, LockLine, MemberLine, ParticipantLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +20,19 @@ const MOST_EXPLAINED: usize = 16;
 pub(crate) struct Party {
     pub node: Node,
     /// The time at which the member's reply arrived.
-    told: Instant,
-    pub who: Who,
+    received_at: Instant,
+    pub who: Participant,
 }
 
 impl Party {
     /// The time for which it has held or waited by now. The replies of different members arrive at different times.
-    pub fn lasts(&self) -> Duration {
-        Duration::from_nanos(self.who.for_ns) + self.told.elapsed()
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(self.who.for_ns) + self.received_at.elapsed()
     }
 
     /// Whether both show the same, apart from the time that has passed.
     fn is_same(&self, other: &Self) -> bool {
-        let shown = |party: &Self| (party.node, party.who.acquisition, party.who.claim, party.who.fence);
+        let shown = |party: &Self| (party.node, party.who.acquisition, party.who.mode, party.who.fence);
         shown(self) == shown(other) && self.who.tag == other.who.tag
     }
 }
@@ -55,14 +56,14 @@ impl LockView {
     /// Merges the rows of several members.
     pub fn of(name: Arc<str>, rows: impl IntoIterator<Item = (Node, Instant, LockStatus)>) -> Self {
         let mut view = Self::new(name);
-        rows.into_iter().for_each(|(node, told, row)| view.add(node, told, row));
-        view.settle();
+        rows.into_iter().for_each(|(node, received_at, row)| view.add(node, received_at, row));
+        view.sort();
         view
     }
 
     /// Adds the row of one member. The caller must call [`settle`](Self::settle) after the last row.
-    pub fn add(&mut self, node: Node, told: Instant, row: LockStatus) {
-        let party = |who| Party { node, told, who };
+    pub fn add(&mut self, node: Node, received_at: Instant, row: LockStatus) {
+        let party = |who| Party { node, received_at, who };
         self.holders.extend(row.holders.into_iter().map(party));
         self.waiters.extend(row.waiters.into_iter().map(party));
         self.left_out += u64::from(row.left_out);
@@ -71,14 +72,14 @@ impl LockView {
     /// Removes stale holders and sorts the waiters. Members reply at different times, so one may still report a hold
     /// that has passed to a client of another member. An exclusive hold with fence F excludes every hold with a lower
     /// fence.
-    pub fn settle(&mut self) {
+    pub fn sort(&mut self) {
         // Example: member 1 replied "held with fence 7"; the lock then passed to a client of member 2, which replied
         // "held with fence 8". Fence 8 is exclusive, so the hold with fence 7 is over.
-        let alone = self.holders.iter().filter(|party| party.who.claim == Claim::Alone);
+        let alone = self.holders.iter().filter(|party| party.who.mode == LockMode::Exclusive);
         if let Some(newest) = alone.filter_map(|party| party.who.fence).max() {
             self.holders.retain(|party| party.who.fence.is_none_or(|fence| fence >= newest));
         }
-        self.waiters.sort_by_key(|party| std::cmp::Reverse(party.lasts()));
+        self.waiters.sort_by_key(|party| std::cmp::Reverse(party.age()));
     }
 
     /// Whether both show the same, apart from the time that has passed.
@@ -111,32 +112,32 @@ impl LockView {
 }
 
 /// The holders and waiters of one lock, over all members that reply. Members look up only this lock.
-pub(crate) async fn one(member: &Member, name: &str) -> Result<LockView> {
-    Ok(one_of(member, name).await?.0)
+pub(crate) async fn read_lock(member: &Member, name: &str) -> Result<LockView> {
+    Ok(read_lock_with_missing(member, name).await?.0)
 }
 
 /// The same, with the members that did not reply.
-pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
+pub(crate) async fn read_lock_with_missing(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
     let name: Arc<str> = Arc::from(name);
     let replies = member.query(Query::One(LockName::new(name.clone()))).await?;
-    let (told, silent) = (Instant::now(), silent(member, &replies));
-    let rows = |reply: Reply| reply.table.into_iter().map(move |row| (reply.node, told, row));
+    let (received_at, silent) = (Instant::now(), missing_members(member, &replies));
+    let rows = |reply: Reply| reply.locks.into_iter().map(move |row| (reply.node, received_at, row));
     Ok((LockView::of(name, replies.into_iter().flat_map(rows)), silent))
 }
 
 /// The members of the view that did not reply to a query in time.
-pub(crate) fn silent(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
-    let view = member.standing().view.map(|view| view.members).unwrap_or_default();
+pub(crate) fn missing_members(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
+    let view = member.status().view.map(|view| view.members).unwrap_or_default();
     let is_silent = |node: &Node| replies.iter().all(|reply| reply.node.id != node.id);
     view.into_iter().filter(is_silent).map(|node| node.id).collect()
 }
 
-fn line(party: &Party) -> Line {
+fn line(party: &Party) -> ParticipantLine {
     let who = &party.who;
-    Line {
+    ParticipantLine {
         acquisition: who.acquisition.to_string(),
         member: party.node.id.0,
-        how: who.claim.into(),
+        mode: who.mode,
         owner: who.tag.owner.clone(),
         purpose: who.tag.purpose.clone(),
         fence: who.fence.map(|fence| fence.number()),
@@ -146,7 +147,7 @@ fn line(party: &Party) -> Line {
 
 /// The state of the cluster, as this member sees it.
 pub fn cluster(member: &Member) -> ClusterLine {
-    let (standing, voters) = (member.standing(), member.voters());
+    let (standing, voters) = (member.status(), member.voters());
     let in_view: BTreeSet<u32> =
         standing.view.iter().flat_map(|view| view.members.iter().map(|node| node.id.0)).collect();
     let line = |(id, address): (MemberId, String)| MemberLine {
@@ -162,7 +163,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
         algorithm: member.settings().algorithm_text(),
         member: member.id().0,
         serves: standing.serves(),
-        trouble: member.trouble().map(|trouble| trouble.to_string()).or(voters.trouble.clone()),
+        trouble: member.not_serving().map(|trouble| trouble.to_string()).or(voters.obstacle.clone()),
         epoch: standing.view.as_ref().map_or(0, |view| view.epoch),
         lease_ms: u64::try_from(standing.lease.as_millis()).unwrap_or(u64::MAX),
         leader: voters.leader.map(|id| id.0),
@@ -177,7 +178,7 @@ pub(crate) async fn why(
     snapshots: &Snapshots,
     name: &str,
     who: &Principal,
-) -> std::result::Result<Vec<String>, crate::leases::Fault> {
+) -> std::result::Result<Vec<String>, crate::leases::LeaseError> {
     let (name, who) = (String::from(name), who.clone());
     snapshots.read(move |snapshot| explain(snapshot, &name, |lock| who.sees(lock))).await
 }
@@ -186,7 +187,7 @@ fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<
     let Some(lock) = snapshot.find(name) else { return Vec::new() };
     let waiting: BTreeSet<SessionId> =
         lock.waiters.iter().map(|party| party.who.acquisition.session).collect();
-    let chains: Vec<Why> =
+    let chains: Vec<WaitExplanation> =
         waiting.into_iter().take(MOST_EXPLAINED).map(|session| snapshot.why(session)).collect();
     let steps = chains.iter().flat_map(|why| &why.chain);
     let mut owners: BTreeMap<_, String> =
@@ -197,17 +198,17 @@ fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<
             *text = format!("{} ({owner})", party.who.acquisition);
         }
     }
-    let mut told = BTreeSet::new();
-    let sentences = chains.iter().flat_map(|why| sentences_of(why, &owners, &sees));
-    sentences.filter(|sentence| told.insert(sentence.clone())).collect()
+    let mut received_at = BTreeSet::new();
+    let sentences = chains.iter().flat_map(|why| describe_chain(why, &owners, &sees));
+    sentences.filter(|sentence| received_at.insert(sentence.clone())).collect()
 }
 
-fn sentences_of(
-    why: &Why,
+fn describe_chain(
+    why: &WaitExplanation,
     owners: &BTreeMap<lockkeeper_cluster::Acquisition, String>,
     sees: &impl Fn(&str) -> bool,
 ) -> Vec<String> {
-    let step = |because: &lockkeeper_cluster::Because| {
+    let step = |because: &lockkeeper_cluster::WaitCause| {
         if !sees(&because.lock.name) {
             return String::from("the chain continues with locks that this token may not see");
         }
@@ -216,7 +217,7 @@ fn sentences_of(
     };
     let mut sentences: Vec<String> = why.chain.iter().map(step).collect();
     if let Some(from) = why.cycle {
-        let named = |because: &lockkeeper_cluster::Because| format!("`{}`", because.lock.name);
+        let named = |because: &lockkeeper_cluster::WaitCause| format!("`{}`", because.lock.name);
         let circle: Vec<String> =
             why.chain[from..].iter().filter(|because| sees(&because.lock.name)).map(named).collect();
         sentences.push(format!(
@@ -235,11 +236,11 @@ mod tests {
 
     #[test]
     fn waiters_are_sorted_by_wait_time_across_replies_of_different_ages() {
-        let told = |member: u32, ago_s: u64, waits_s: u64| {
+        let received_at = |member: u32, ago_s: u64, waits_s: u64| {
             let session = SessionId { client: member.into(), number: 1 };
-            let waiter = Who {
+            let waiter = Participant {
                 acquisition: Acquisition { session, number: 1 },
-                claim: Claim::Alone,
+                mode: LockMode::Exclusive,
                 tag: Tag::default(),
                 fence: None,
                 for_ns: waits_s * 1_000_000_000,
@@ -251,9 +252,9 @@ mod tests {
             (node, Instant::now() - Duration::from_secs(ago_s), row)
         };
         // The second row is 100 s old, so its waiter has waited for longer by now.
-        let view = LockView::of(Arc::from("a"), [told(1, 0, 50), told(2, 100, 1)]);
+        let view = LockView::of(Arc::from("a"), [received_at(1, 0, 50), received_at(2, 100, 1)]);
         let members: Vec<u32> = view.waiters.iter().map(|party| party.node.id.0).collect();
         assert_eq!(members, [2, 1]);
-        assert!(view.waiters[0].lasts() >= Duration::from_secs(101));
+        assert!(view.waiters[0].age() >= Duration::from_secs(101));
     }
 }

@@ -23,7 +23,7 @@ const OTHER: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
-    way: &'static str,
+    protocol: &'static str,
     result: &'static str,
 }
 
@@ -41,7 +41,7 @@ pub struct Metrics {
     requests: Family<Request, Counter>,
     refused: Family<Reason, Counter>,
     snapshots: Counter,
-    listed: Counter,
+    list_bytes: Counter,
     connections: Gauge,
     sessions: Gauge,
     waits: Times,
@@ -57,30 +57,35 @@ impl Metrics {
     /// Registers all metrics except the times of locks. None of these contains a lock's name.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("lockkeeper_daemon");
-        registry.register("requests", "Requests of clients, by way and result", self.requests.clone());
+        registry.register("requests", "Requests of clients, by protocol and result", self.requests.clone());
         registry.register("refused", "Calls and connections refused, by reason", self.refused.clone());
         let help = "Times that the table of all locks was read for lists";
         registry.register("snapshots", help, self.snapshots.clone());
-        registry.register("listed", "Bytes of lists of locks", self.listed.clone());
+        registry.register("list_bytes", "Bytes of lists of locks", self.list_bytes.clone());
         registry.register("connections", "Connections of clients", self.connections.clone());
         registry.register("sessions", "Sessions and leases that live here", self.sessions.clone());
     }
 
     /// A registry with the times of the locks that a principal may see.
-    pub fn of_locks(&self, who: &Principal) -> Registry {
+    pub fn lock_times(&self, who: &Principal) -> Registry {
         let mut registry = Registry::default();
         let below = registry.sub_registry_with_prefix("lockkeeper_daemon");
         let help = "From a request to its grant, by the text before the first slash of the lock's name";
         let (who, waits, holds) = (who.clone(), self.waits.clone(), self.holds.clone());
-        below.register_collector(Box::new(OfLocks { name: "wait", help, times: waits, who: who.clone() }));
+        below.register_collector(Box::new(LockTimesCollector {
+            name: "wait",
+            help,
+            times: waits,
+            who: who.clone(),
+        }));
         let help = "From a grant to its end, by the text before the first slash of the lock's name";
-        below.register_collector(Box::new(OfLocks { name: "hold", help, times: holds, who }));
+        below.register_collector(Box::new(LockTimesCollector { name: "hold", help, times: holds, who }));
         registry
     }
 
     /// Counts a request and its result.
-    pub fn request(&self, way: &'static str, result: &'static str) {
-        self.requests.get_or_create(&Request { way, result }).inc();
+    pub fn request(&self, protocol: &'static str, result: &'static str) {
+        self.requests.get_or_create(&Request { protocol, result }).inc();
     }
 
     /// Counts a refused call or connection.
@@ -101,19 +106,19 @@ impl Metrics {
 
     /// Counts the bytes of one chunk of a list.
     pub fn listed(&self, bytes: usize) {
-        self.listed.inc_by(bytes as u64);
+        self.list_bytes.inc_by(bytes as u64);
     }
 
     /// Counts a connection until the returned value is dropped.
     pub fn connection(&self) -> impl Drop + Send + Sync + use<> {
         self.connections.inc();
-        Counted(self.connections.clone())
+        GaugeGuard(self.connections.clone())
     }
 
     /// Counts a session until the returned value is dropped.
-    pub(crate) fn session(&self) -> Counted {
+    pub(crate) fn session(&self) -> GaugeGuard {
         self.sessions.inc();
-        Counted(self.sessions.clone())
+        GaugeGuard(self.sessions.clone())
     }
 
     /// Records how long a granted request waited.
@@ -141,14 +146,14 @@ fn observe(times: &Times, lock: &str, time: Duration) {
 
 /// The histograms of the locks that a principal may see.
 #[derive(Debug)]
-struct OfLocks {
+struct LockTimesCollector {
     name: &'static str,
     help: &'static str,
     times: Times,
     who: Principal,
 }
 
-impl OfLocks {
+impl LockTimesCollector {
     /// The locks under [`OTHER`] have different prefixes, so only a principal that may see every lock may see their
     /// times.
     fn shows(&self, prefix: &str) -> bool {
@@ -156,7 +161,7 @@ impl OfLocks {
     }
 }
 
-impl Collector for OfLocks {
+impl Collector for LockTimesCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = times.iter().filter(|(prefix, _)| self.shows(prefix)).peekable();
@@ -173,9 +178,9 @@ impl Collector for OfLocks {
 }
 
 /// Decrements a gauge when dropped.
-pub(crate) struct Counted(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -193,7 +198,7 @@ mod tests {
             metrics.held(&format!("team{number}"), Duration::from_millis(3));
         }
         metrics.waited(&"x".repeat(LONGEST_PREFIX + 1), Duration::ZERO);
-        let registry = metrics.of_locks(&Principal::anybody());
+        let registry = metrics.lock_times(&Principal::anonymous());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let counts = |line: &&str| line.starts_with("lockkeeper_daemon_wait_seconds_count");

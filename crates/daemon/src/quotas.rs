@@ -149,7 +149,7 @@ pub(crate) fn principal(token: Option<&Arc<str>>, address: Option<IpAddr>) -> Ar
 impl Quotas {
     pub fn new(limits: Limits, metrics: Arc<Metrics>, member: Option<Member>) -> Arc<Self> {
         let member = member.map(|member| {
-            let views = member.standings();
+            let views = member.status_changes();
             (member, Mutex::new(views))
         });
         let (state, hasher) = (Mutex::default(), RandomState::new());
@@ -262,7 +262,7 @@ impl Quotas {
             return;
         }
         self.most_names.store(member.most_own_locks(), Ordering::Relaxed);
-        let Some(view) = member.standing().view else { return };
+        let Some(view) = member.status().view else { return };
         let state = &mut *self.state();
         if std::mem::replace(&mut state.epoch, view.epoch) != view.epoch {
             for usage in state.principals.values_mut() {

@@ -9,11 +9,11 @@
 //!
 //! Queries take at most half of the time: each one is followed by a pause of the same length.
 
-use crate::leases::Fault;
+use crate::leases::LeaseError;
 use crate::listing::{self, LockView};
 use crate::metrics::Metrics;
 use crate::worker::Worker;
-use lockkeeper_cluster::{LockName, Member, MemberId, Query, Reply, SessionId, WaitGraph, Why};
+use lockkeeper_cluster::{LockName, Member, MemberId, Query, Reply, SessionId, WaitExplanation, WaitGraph};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Time for which further pages of a list are served from the same snapshot.
-const KEPT: Duration = Duration::from_secs(5);
+const CACHE_TIME: Duration = Duration::from_secs(5);
 /// The maximum pause between two queries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -43,12 +43,12 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub fn find(&self, name: &str) -> Option<&LockView> {
-        let place = self.locks.binary_search_by(|lock| (*lock.name).cmp(name)).ok()?;
-        self.locks.get(place)
+        let index = self.locks.binary_search_by(|lock| (*lock.name).cmp(name)).ok()?;
+        self.locks.get(index)
     }
 
     /// Explains why a session waits.
-    pub fn why(&self, session: SessionId) -> Why {
+    pub fn why(&self, session: SessionId) -> WaitExplanation {
         let graph = self.graph.get_or_init(|| {
             let rows: Vec<_> =
                 self.locks.iter().filter(|lock| !lock.waiters.is_empty()).map(parties).collect();
@@ -81,15 +81,15 @@ impl Snapshot {
     }
 }
 
-type Row = (LockName, Vec<lockkeeper_cluster::Who>, Vec<lockkeeper_cluster::Who>);
+type LockParties = (LockName, Vec<lockkeeper_cluster::Participant>, Vec<lockkeeper_cluster::Participant>);
 
-fn parties(lock: &LockView) -> Row {
+fn parties(lock: &LockView) -> LockParties {
     let all = |parties: &[crate::listing::Party]| parties.iter().map(|party| party.who.clone()).collect();
     (LockName::new(lock.name.clone()), all(&lock.holders), all(&lock.waiters))
 }
 
 /// One page of the table: the locks by name, and the name up to which every member has replied.
-struct Page {
+struct TablePage {
     locks: Vec<LockView>,
     until: Option<LockName>,
     left_out: u64,
@@ -97,14 +97,14 @@ struct Page {
 }
 
 /// Merges the replies of all members, up to the smallest name at which one of them was cut off.
-fn merge(replies: Vec<Reply>, told: Instant) -> Page {
+fn merge(replies: Vec<Reply>, received_at: Instant) -> TablePage {
     // Example: member 1 sends a, c, e and has 2 more; member 2 sends b, c, d, g and has no more. The page ends with
     // e, because member 1 may have locks between e and g; g is read again with the next page.
     let until = replies.iter().filter_map(Reply::covers_until).min().cloned();
     let mut left_out: u64 = replies.iter().map(|reply| reply.left_out).sum();
-    let mut rows = Vec::with_capacity(replies.iter().map(|reply| reply.table.len()).sum());
+    let mut rows = Vec::with_capacity(replies.iter().map(|reply| reply.locks.len()).sum());
     for reply in replies {
-        rows.extend(reply.table.into_iter().map(|row| (reply.node, row)));
+        rows.extend(reply.locks.into_iter().map(|row| (reply.node, row)));
     }
     // A stable sort is fast here: the rows of each member are already sorted.
     rows.sort_by(|(_, one), (_, other)| one.lock.cmp(&other.lock));
@@ -118,23 +118,23 @@ fn merge(replies: Vec<Reply>, told: Instant) -> Page {
             locks.push(LockView::new(row.lock.name.clone()));
         }
         if let Some(lock) = locks.last_mut() {
-            lock.add(node, told, row);
+            lock.add(node, received_at, row);
         }
     }
     for lock in &mut locks {
-        lock.settle();
+        lock.sort();
         bytes += lock.bytes();
     }
-    Page { locks, until, left_out, bytes }
+    TablePage { locks, until, left_out, bytes }
 }
 
-type Waiting = oneshot::Sender<Result<Arc<Snapshot>, Fault>>;
+type SnapshotReader = oneshot::Sender<Result<Arc<Snapshot>, LeaseError>>;
 
 #[derive(Default)]
 struct State {
     running: bool,
     /// The readers that wait for a snapshot, by the name after which it begins.
-    waiting: VecDeque<(Option<Arc<str>>, Vec<Waiting>)>,
+    waiting: VecDeque<(Option<Arc<str>>, Vec<SnapshotReader>)>,
     /// The newest snapshot, with the start time of its query.
     last: Option<(Instant, Arc<Snapshot>)>,
 }
@@ -165,15 +165,16 @@ impl Snapshots {
     }
 
     /// A snapshot of the current state, beginning at the first lock.
-    pub async fn take(&self) -> Result<Arc<Snapshot>, Fault> {
+    pub async fn take(&self) -> Result<Arc<Snapshot>, LeaseError> {
         self.take_after(None).await
     }
 
-    /// The locks after a name, for a request that arrived at `asked`. A snapshot begun after that time is fresh
+    /// The locks after a name, for a request that arrived at `arrived`. A snapshot begun after that time is fresh
     /// enough; for pages after the first one, a snapshot of the last few seconds is, too.
-    pub async fn page(&self, after: Option<&str>, asked: Instant) -> Result<Arc<Snapshot>, Fault> {
+    pub async fn page(&self, after: Option<&str>, arrived: Instant) -> Result<Arc<Snapshot>, LeaseError> {
         let recent = self.state().last.clone();
-        let recent = recent.filter(|(begun, _)| *begun >= asked || after.is_some() && begun.elapsed() < KEPT);
+        let recent =
+            recent.filter(|(begun, _)| *begun >= arrived || after.is_some() && begun.elapsed() < CACHE_TIME);
         if let Some((_, snapshot)) = recent.filter(|(_, snapshot)| snapshot.covers(after)) {
             return Ok(snapshot);
         }
@@ -185,29 +186,29 @@ impl Snapshots {
     }
 
     /// Runs `read` on a snapshot, on the worker thread.
-    pub async fn read<T, F>(&self, read: F) -> Result<T, Fault>
+    pub async fn read<T, F>(&self, read: F) -> Result<T, LeaseError>
     where
         T: Send + 'static,
         F: FnOnce(&Snapshot) -> T + Send + 'static,
     {
         let snapshot = self.page(None, Instant::now()).await?;
-        self.worker.run(move || read(&snapshot)).await.ok_or_else(failed)
+        self.worker.run(move || read(&snapshot)).await.ok_or_else(cannot_list)
     }
 
-    async fn take_after(&self, after: Option<Arc<str>>) -> Result<Arc<Snapshot>, Fault> {
-        let (told, hears) = oneshot::channel();
+    async fn take_after(&self, after: Option<Arc<str>>) -> Result<Arc<Snapshot>, LeaseError> {
+        let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.state();
             match state.waiting.iter_mut().find(|(key, _)| *key == after) {
-                Some((_, waiting)) => waiting.push(told),
-                None => state.waiting.push_back((after, vec![told])),
+                Some((_, waiting)) => waiting.push(sender),
+                None => state.waiting.push_back((after, vec![sender])),
             }
             if let (false, Some(me)) = (state.running, self.me.upgrade()) {
                 state.running = true;
                 tokio::spawn(me.run());
             }
         }
-        hears.await.unwrap_or_else(|_| Err(failed()))
+        receiver.await.unwrap_or_else(|_| Err(cannot_list()))
     }
 
     /// Takes snapshots until no reader waits.
@@ -225,7 +226,7 @@ impl Snapshots {
             let begun = Instant::now();
             let made = self.gather(after).await.map(Arc::new);
             if let Ok(snapshot) = &made {
-                self.keep(begun, snapshot);
+                self.cache(begun, snapshot);
             }
             for reader in waiting {
                 let _ = reader.send(made.clone());
@@ -234,34 +235,34 @@ impl Snapshots {
         }
     }
 
-    /// Keeps a snapshot for further pages, and drops it after [`KEPT`].
-    fn keep(&self, begun: Instant, snapshot: &Arc<Snapshot>) {
+    /// Keeps a snapshot for further pages, and drops it after [`CACHE_TIME`].
+    fn cache(&self, begun: Instant, snapshot: &Arc<Snapshot>) {
         self.state().last = Some((begun, snapshot.clone()));
         let me = self.me.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(KEPT).await;
+            tokio::time::sleep(CACHE_TIME).await;
             if let Some(me) = me.upgrade() {
                 let mut state = me.state();
-                if state.last.as_ref().is_some_and(|(begun, _)| begun.elapsed() >= KEPT) {
+                if state.last.as_ref().is_some_and(|(begun, _)| begun.elapsed() >= CACHE_TIME) {
                     state.last = None;
                 }
             }
         });
     }
 
-    async fn gather(&self, after: Option<Arc<str>>) -> Result<Snapshot, Fault> {
+    async fn gather(&self, after: Option<Arc<str>>) -> Result<Snapshot, LeaseError> {
         self.metrics.snapshot();
         let mut snapshot = Snapshot { after: after.clone(), ..Snapshot::default() };
         let (mut from, mut bytes) = (after.map(LockName::new), 0);
         loop {
             let replies = self.member.query(Query::Page(from)).await?;
-            for id in listing::silent(&self.member, &replies) {
+            for id in listing::missing_members(&self.member, &replies) {
                 if !snapshot.silent.contains(&id) {
                     snapshot.silent.push(id);
                 }
             }
-            let told = Instant::now();
-            let page = self.worker.run(move || merge(replies, told)).await.ok_or_else(failed)?;
+            let received_at = Instant::now();
+            let page = self.worker.run(move || merge(replies, received_at)).await.ok_or_else(cannot_list)?;
             bytes += page.bytes;
             snapshot.locks.extend(page.locks);
             snapshot.left_out = page.left_out;
@@ -277,8 +278,8 @@ impl Snapshots {
     }
 }
 
-fn failed() -> Fault {
-    Fault::Unavailable(String::from("the list of locks could not be made; try again"))
+fn cannot_list() -> LeaseError {
+    LeaseError::Unavailable(String::from("the list of locks could not be made; try again"))
 }
 
 #[cfg(test)]
@@ -311,7 +312,7 @@ mod tests {
     fn replies_are_merged_up_to_the_shortest_one() {
         let reply = |id, names: &[&str], left_out| Reply {
             node: Node { id: MemberId(id), incarnation: 1 },
-            table: Vec::from_iter(names.iter().map(|name| LockStatus {
+            locks: Vec::from_iter(names.iter().map(|name| LockStatus {
                 lock: LockName::new(*name),
                 holders: Vec::new(),
                 waiters: Vec::new(),

@@ -3,7 +3,7 @@
 
 mod support;
 
-use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
+use lockkeeper_cluster::{ClientTransport, SessionId, ToClient, ToMember};
 use lockkeeper_daemon::Ending;
 use serde_json::json;
 use std::io::Write;
@@ -57,7 +57,7 @@ async fn daemon_without_a_majority_reports_why_it_grants_nothing() {
     daemons.kill(1).await;
     let member = daemons.all[0].member().clone();
     until("the lease is over, and both are missed", || async {
-        member.trouble().is_some_and(|trouble| !trouble.has_lease && trouble.unreachable.len() == 2)
+        member.not_serving().is_some_and(|trouble| !trouble.has_lease && trouble.unreachable.len() == 2)
     })
     .await;
     let says_why = |text: &str| {
@@ -87,8 +87,8 @@ async fn daemon_without_a_majority_reports_why_it_grants_nothing() {
 /// Panics in a step of the member to which it is attached.
 struct Panics;
 
-impl Hears for Panics {
-    fn hear(&self, _session: SessionId, _said: ToClient) {
+impl ClientTransport for Panics {
+    fn deliver(&self, _session: SessionId, _said: ToClient) {
         panic!("injected by the test");
     }
 }
@@ -103,7 +103,7 @@ async fn daemon_whose_member_panics_reports_it_and_ends() {
     let member = daemons.all[0].member();
     let client = member.attach(Arc::new(Panics)).expect("a number");
     let session = SessionId { client, number: 1 };
-    member.say(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
+    member.handle_client_message(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
     for path in ["/healthz", "/readyz"] {
         let unwell = get(at, path).await.is(503);
         let message = unwell["message"].as_str().expect("a sentence");

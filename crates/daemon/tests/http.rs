@@ -270,7 +270,7 @@ async fn members_status_health_and_metrics() {
         "lockkeeper_entries_total 1",
         "lockkeeper_daemon_sessions 1",
         "lockkeeper_daemon_wait_seconds_count{prefix=\"team\"} 1",
-        "lockkeeper_daemon_requests_total{way=\"http\",result=\"ok\"}",
+        "lockkeeper_daemon_requests_total{protocol=\"http\",result=\"ok\"}",
         "lockkeeper_daemon_connections ",
     ] {
         assert!(metrics.text.contains(line), "{line} is not in {}", metrics.text);
@@ -347,7 +347,7 @@ async fn requests_above_the_rate_limit_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_and_slow_connections_are_closed() {
-    let limits = Limits { patience_ms: 300, connections: 4, ..Limits::default() };
+    let limits = Limits { request_timeout_ms: 300, connections: 4, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let at = daemons.address(0);
     for beginning in [

@@ -64,7 +64,8 @@ fn number(variable: &str, default: usize) -> usize {
 async fn replies_that_clients_do_not_read_take_little_memory_and_end_the_connection() {
     let (locks, streams) = (number("LOCKS", 4_000), number("STREAMS", 100));
     let data = tempfile::tempdir().expect("a folder");
-    let (daemon, address) = daemon(data.path(), Limits { patience_ms: 3_000, ..Limits::default() }).await;
+    let (daemon, address) =
+        daemon(data.path(), Limits { request_timeout_ms: 3_000, ..Limits::default() }).await;
     let mut guards = Vec::new();
     for number in 0..locks {
         let asked = daemon.member().mutex(format!("held/by/somebody/{number}")).acquire();
@@ -124,7 +125,7 @@ async fn all_concurrent_reads_of_one_connection_are_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_are_closed() {
     let data = tempfile::tempdir().expect("a folder");
-    let (_daemon, address) = daemon(data.path(), Limits { idle_ms: 200, ..Limits::default() }).await;
+    let (_daemon, address) = daemon(data.path(), Limits { idle_timeout_ms: 200, ..Limits::default() }).await;
     let mut connection = Connection::open(address, None).await;
     connection.get("/healthz").await.expect("it lives");
     soon("closed", connection.ends).await.expect("no panic");
@@ -134,7 +135,8 @@ async fn idle_connections_are_closed() {
 async fn connection_with_a_watch_stream_is_not_idle() {
     let data = tempfile::tempdir().expect("a folder");
     let (daemon, address) =
-        daemon(data.path(), Limits { idle_ms: 50, patience_ms: 2_000, ..Limits::default() }).await;
+        daemon(data.path(), Limits { idle_timeout_ms: 50, request_timeout_ms: 2_000, ..Limits::default() })
+            .await;
     let mut connection = Connection::open(address, None).await;
     let mut request = request("GET", "/v1/watch", None);
     *request.uri_mut() = "http://localhost/v1/watch".parse().expect("an address");

@@ -7,7 +7,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use lockkeeper_cluster::Guard;
+use lockkeeper_cluster::HoldGuard;
 use lockkeeper_daemon::{Limits, PerPrincipal};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ async fn counter(at: SocketAddr, name: &str) -> u64 {
 }
 
 /// Holds `count` locks through the member of a daemon.
-async fn hold(daemons: &Daemons, place: usize, prefix: &str, count: usize, purpose: &str) -> Vec<Guard> {
+async fn hold(daemons: &Daemons, place: usize, prefix: &str, count: usize, purpose: &str) -> Vec<HoldGuard> {
     let member = daemons.all[place].member();
     let mut guards = Vec::with_capacity(count);
     for number in 0..count {
@@ -73,7 +73,7 @@ async fn event(body: &mut Incoming, unread: &mut String) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
     // The timeout for clients that do not read is longer than the test.
-    let limits = Limits { patience_ms: 100_000, ..Limits::default() };
+    let limits = Limits { request_timeout_ms: 100_000, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, times: Some(2), ..Plan::default() }).await;
     let at = daemons.address(0);
     let guards = hold(&daemons, 0, "many/", 20_000, "a purpose that is not short").await;
@@ -113,7 +113,7 @@ async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_lists_at_once_share_a_few_readings_of_the_table() {
-    let limits = Limits { patience_ms: 100_000, ..Limits::default() };
+    let limits = Limits { request_timeout_ms: 100_000, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, times: Some(2), ..Plan::default() }).await;
     let at = daemons.address(0);
     let guards = hold(&daemons, 0, "many/", 2_000, "").await;
@@ -145,7 +145,7 @@ async fn two_hundred_lists_at_once_share_a_few_readings_of_the_table() {
     assert!((1..=50).contains(&readings), "{readings} readings of the table for 200 lists");
     let alive = post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
     assert_eq!(alive["lost"], json!([]));
-    assert!(guards.iter().all(Guard::is_valid));
+    assert!(guards.iter().all(HoldGuard::is_valid));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +196,7 @@ async fn long_list_is_complete_and_its_last_lock_can_be_released_by_force() {
         let released = post(at, "/v1/locks/many%2F05999/force-release", json!({})).await.is(200);
         assert_eq!(released["released"].as_array().map(Vec::len), Some(1));
         until("it is lost", || async { !guards[5_999].is_valid() }).await;
-        assert!(guards[..5_999].iter().all(Guard::is_valid));
+        assert!(guards[..5_999].iter().all(HoldGuard::is_valid));
     }
 }
 

@@ -1,9 +1,11 @@
 //! The port of the native protocol, with valid, malformed and hostile clients.
 
 use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon,
+};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use lockkeeper_testbed::options::Random;
-use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +20,7 @@ fn config(data: &Path) -> Config {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut config = Config { clients: Some(any), http: None, ..Config::alone(data) };
     config.member.listen = any;
-    config.limits = Limits { patience_ms: 300, ..Limits::default() };
+    config.limits = Limits { request_timeout_ms: 300, ..Limits::default() };
     config
 }
 
@@ -39,10 +41,10 @@ struct Client {
 impl Client {
     async fn greet(to: SocketAddr, client: u64, token: Option<&str>) -> Result<Client, String> {
         let mut stream = TcpStream::connect(to).await.unwrap();
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         let secret = Secret::new(u128::from(client).to_le_bytes());
         let hello = Hello { secret, token: token.map(String::from), for_locks: true };
-        lockkeeper_wire::encode(&hello, &mut bytes);
+        lockkeeper_session::protocol::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.unwrap();
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.unwrap();
@@ -68,22 +70,22 @@ impl Client {
 
     async fn say(&mut self, said: ToDaemon) {
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&said, &mut bytes);
+        lockkeeper_session::protocol::encode(&said, &mut bytes);
         self.stream.write_all(&bytes).await.unwrap();
     }
 
     async fn tell(&mut self, said: ToMember) {
-        self.say(ToDaemon::Say(self.session, said)).await;
+        self.say(ToDaemon::Session(self.session, said)).await;
     }
 
     async fn open(&mut self) {
         self.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
-        assert!(matches!(self.hear().await, FromDaemon::Hear(_, ToClient::Alive { .. })));
+        assert!(matches!(self.hear().await, FromDaemon::Session(_, ToClient::Alive { .. })));
     }
 
     async fn acquire(&mut self, number: u64, name: &str) -> FromDaemon {
-        let wish = Wish::of(LockName::new(name));
-        self.tell(ToMember::Acquire { number, settled: 1, wish }).await;
+        let wish = LockRequest::exclusive(LockName::new(name));
+        self.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
         self.hear().await
     }
 }
@@ -108,7 +110,7 @@ async fn malformed_input_ends_the_connection_and_takes_no_memory() {
     let data = tempfile::tempdir().unwrap();
     let (daemon, address) = start(config(data.path())).await;
     let hello = |length: u32| {
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(&[0xff; 64]);
         bytes
@@ -162,7 +164,7 @@ async fn idle_slow_and_unread_connections_are_closed() {
     let cut = async {
         let mut bytes = Vec::new();
         for number in 0..1000 {
-            lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Cluster), &mut bytes);
+            lockkeeper_session::protocol::encode(&ToDaemon::Query(number, DaemonQuery::Cluster), &mut bytes);
         }
         while deaf.stream.write_all(&bytes).await.is_ok() {}
     };
@@ -188,14 +190,14 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
     }
     let mut ci = Client::greet(address, 1, Some("one")).await.unwrap();
     ci.open().await;
-    assert!(matches!(ci.acquire(1, "ci/build").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    assert!(matches!(ci.acquire(1, "ci/build").await, FromDaemon::Session(_, ToClient::Granted { .. })));
     let FromDaemon::Refuse { number: 2, why: Refusal::Because(why), .. } = ci.acquire(2, "prod/db").await
     else {
         panic!("`prod/db` must be refused");
     };
     assert_eq!(why, "the token `ci` does not allow `acquire` on `prod/db`");
-    ci.say(ToDaemon::Ask(1, Ask::ForceRelease("ci/build".into()))).await;
-    let FromDaemon::Answer(1, Answer::Refused(why)) = ci.hear().await else {
+    ci.say(ToDaemon::Query(1, DaemonQuery::ForceRelease("ci/build".into()))).await;
+    let FromDaemon::Reply(1, DaemonReply::Refused(why)) = ci.hear().await else {
         panic!("it may release by force")
     };
     assert_eq!(why, "the token `ci` does not allow `admin` on `ci/build`");
@@ -207,7 +209,7 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
             match Client::greet(address, 1, Some("three")).await {
                 Ok(mut new) => {
                     new.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
-                    assert!(matches!(new.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
+                    assert!(matches!(new.hear().await, FromDaemon::Session(_, ToClient::NoSession)));
                     return;
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -243,7 +245,8 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
 async fn refusal_names_the_limit() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
-    config.limits = Limits { sessions: 2, locks_per_session: 2, patience_ms: 300, ..Limits::default() };
+    config.limits =
+        Limits { sessions: 2, locks_per_session: 2, request_timeout_ms: 300, ..Limits::default() };
     let (daemon, address) = start(config).await;
     let mut first = Client::greet(address, 1, None).await.unwrap();
     let mut second = Client::greet(address, 2, None).await.unwrap();
@@ -254,7 +257,10 @@ async fn refusal_names_the_limit() {
     let FromDaemon::Refuse { number: 0, why, .. } = third.hear().await else { panic!("a third session") };
     assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions (limits.sessions)".into()));
     for (number, name) in [(1, "a"), (2, "b")] {
-        assert!(matches!(first.acquire(number, name).await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+        assert!(matches!(
+            first.acquire(number, name).await,
+            FromDaemon::Session(_, ToClient::Granted { .. })
+        ));
     }
     let FromDaemon::Refuse { number: 3, why, .. } = first.acquire(3, "c").await else {
         panic!("a third lock")
@@ -262,8 +268,8 @@ async fn refusal_names_the_limit() {
     assert_eq!(why, Refusal::Because("a client holds and waits for at most 2 locks at a time".into()));
     // A release makes room.
     first.tell(ToMember::Release { number: 1 }).await;
-    assert!(matches!(first.hear().await, FromDaemon::Hear(_, ToClient::Ended { number: 1, .. })));
-    assert!(matches!(first.acquire(4, "c").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    assert!(matches!(first.hear().await, FromDaemon::Session(_, ToClient::Ended { number: 1, .. })));
+    assert!(matches!(first.acquire(4, "c").await, FromDaemon::Session(_, ToClient::Granted { .. })));
     daemon.stop().await;
 }
 
@@ -273,14 +279,14 @@ async fn repeated_request_gets_the_same_grant_over_another_connection() {
     let (daemon, address) = start(config(data.path())).await;
     let mut client = Client::greet(address, 1, None).await.unwrap();
     client.open().await;
-    let FromDaemon::Hear(_, ToClient::Granted { fence: first, .. }) = client.acquire(1, "a").await else {
+    let FromDaemon::Session(_, ToClient::Granted { fence: first, .. }) = client.acquire(1, "a").await else {
         panic!("it is free");
     };
     // The reply is lost with the connection. In every interleaving of the two connections, the new one receives the
     // grant and the old one ends.
     for _ in 0..50 {
         let mut again = Client::greet(address, 1, None).await.unwrap();
-        let FromDaemon::Hear(_, ToClient::Granted { fence, .. }) = again.acquire(1, "a").await else {
+        let FromDaemon::Session(_, ToClient::Granted { fence, .. }) = again.acquire(1, "a").await else {
             panic!("it was granted before");
         };
         assert_eq!(fence, first);
@@ -299,7 +305,7 @@ async fn a_plain_client_at_a_port_with_tls_is_refused() {
     let (daemon, address) =
         start(Config { client_tls: Some(tls), ..config(&data.path().join("data")) }).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(&lockkeeper_wire::opening()).await.unwrap();
+    stream.write_all(&lockkeeper_session::protocol::opening()).await.unwrap();
     closed(stream).await;
     daemon.stop().await;
 }
@@ -343,13 +349,13 @@ async fn corrupt_frames_do_not_affect_other_clients() {
     let (daemon, address) = start(config).await;
     let mut other = Client::greet(address, 1, None).await.unwrap();
     other.open().await;
-    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Session(_, ToClient::Granted { .. })));
     // The session of this number belongs to the thief, and does not exist.
     let mut thief = Client::greet(address, 2, None).await.unwrap();
     thief.tell(ToMember::Release { number: 1 }).await;
     thief.tell(ToMember::Close).await;
     thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
-    assert!(matches!(thief.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
+    assert!(matches!(thief.hear().await, FromDaemon::Session(_, ToClient::NoSession)));
     assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let session = 1;
@@ -357,15 +363,15 @@ async fn corrupt_frames_do_not_affect_other_clients() {
         let mut hostile = Client::greet(address, 2, None).await.unwrap();
         let mut bytes = Vec::new();
         for number in 0..20 {
-            let wish = Wish::of(LockName::new(format!("lock {}", random.below(5))));
+            let wish = LockRequest::exclusive(LockName::new(format!("lock {}", random.below(5))));
             let said = match random.below(5) {
                 0 => ToMember::KeepAlive { sent_ns: 1, first: round % 2 == 0, settled: number },
                 1 => ToMember::Release { number },
                 2 => ToMember::Close,
-                _ => ToMember::Acquire { number, settled: 0, wish },
+                _ => ToMember::Acquire { number, settled: 0, request: wish },
             };
             let start = bytes.len();
-            lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+            lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut bytes);
             for _ in 0..random.below(4) {
                 let place = start + random.below(bytes.len() - start);
                 bytes[place] ^= 1 << random.below(8);
@@ -378,11 +384,11 @@ async fn corrupt_frames_do_not_affect_other_clients() {
     other.tell(ToMember::Release { number: 1 }).await;
     loop {
         match other.hear().await {
-            FromDaemon::Hear(_, ToClient::Ended { number: 1, how }) => {
-                assert_eq!(how, lockkeeper_member::Ended::Released);
+            FromDaemon::Session(_, ToClient::Ended { number: 1, outcome: how }) => {
+                assert_eq!(how, lockkeeper_session::Ended::Released);
                 break;
             }
-            FromDaemon::Hear(_, ToClient::Alive { .. }) => {}
+            FromDaemon::Session(_, ToClient::Alive { .. }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -393,7 +399,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
 async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
-    config.limits = Limits { patience_ms: 60_000, ..Limits::default() };
+    config.limits = Limits { request_timeout_ms: 60_000, ..Limits::default() };
     let (daemon, address) = start(config).await;
     let mut guards = Vec::new();
     for number in 0..2_000 {
@@ -401,22 +407,22 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     }
     let mut other = Client::greet(address, 7, None).await.unwrap();
     other.open().await;
-    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Session(_, ToClient::Granted { .. })));
     let mut client = Client::greet(address, 8, None).await.unwrap();
-    client.frames = Frames::new(lockkeeper_wire::LONGEST_FROM_DAEMON);
+    client.frames = Frames::new(lockkeeper_session::protocol::LONGEST_FROM_DAEMON);
     let mut bytes = Vec::new();
     for number in 0..512 {
-        lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Locks(None)), &mut bytes);
+        lockkeeper_session::protocol::encode(&ToDaemon::Query(number, DaemonQuery::Locks(None)), &mut bytes);
     }
     client.stream.write_all(&bytes).await.unwrap();
     let (mut lists, mut refused) = (0, 0);
     while lists + refused < 512 {
         match client.hear().await {
-            FromDaemon::Answer(_, Answer::Locks(locks)) => {
+            FromDaemon::Reply(_, DaemonReply::Locks(locks)) => {
                 assert_eq!(locks.len(), 2_001);
                 lists += 1;
             }
-            FromDaemon::Answer(_, Answer::Refused(why)) => {
+            FromDaemon::Reply(_, DaemonReply::Refused(why)) => {
                 assert!(why.contains("at a time"), "{why}");
                 refused += 1;
             }
@@ -425,11 +431,11 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     }
     assert!(lists >= 1 && refused >= 1, "{lists} lists, {refused} refused");
     other.tell(ToMember::KeepAlive { sent_ns: 2, first: false, settled: 1 }).await;
-    let FromDaemon::Hear(_, ToClient::Alive { revoked, .. }) = other.hear().await else {
+    let FromDaemon::Session(_, ToClient::Alive { revoked, .. }) = other.hear().await else {
         panic!("its session is over")
     };
     assert_eq!(revoked, [0; 0]);
-    assert!(guards.iter().all(lockkeeper_cluster::Guard::is_valid));
+    assert!(guards.iter().all(lockkeeper_cluster::HoldGuard::is_valid));
     daemon.stop().await;
 }
 
@@ -445,9 +451,10 @@ async fn lists_are_sent_page_by_page() {
     let mut client = Client::greet(address, 9, None).await.unwrap();
     let (mut names, mut after) = (Vec::new(), None);
     for expected in [10, 10, 5] {
-        let ask = Ask::LocksPage { prefix: "a/".into(), after: after.take(), limit: 10 };
-        client.say(ToDaemon::Ask(1, ask)).await;
-        let FromDaemon::Answer(1, Answer::LocksPage { locks, next, left_out }) = client.hear().await else {
+        let ask = DaemonQuery::LocksPage { prefix: "a/".into(), after: after.take(), limit: 10 };
+        client.say(ToDaemon::Query(1, ask)).await;
+        let FromDaemon::Reply(1, DaemonReply::LocksPage { locks, next, left_out }) = client.hear().await
+        else {
             panic!("another answer")
         };
         names.extend(locks.iter().map(|lock| lock.name.clone()));

@@ -4,12 +4,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
-#[path = "../tests/checker/lamport_mutex.rs"]
-mod lamport_mutex;
-#[path = "../tests/checker/stateright_model.rs"]
-mod stateright_model;
-
-use lamport_mutex::LamportMutex;
+use lockkeeper_checker_models::lamport_mutex::LamportMutex;
+use lockkeeper_checker_models::stateright_model;
 use lockkeeper_lab::check::net::Net;
 use lockkeeper_lab::check::search::Search;
 use peak_alloc::PeakAlloc;

@@ -1,9 +1,9 @@
 //! [`Lockkeeper`] and the builder of lock requests.
 
 use crate::election::Election;
-use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
+use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
 use crate::guard::{Guard, Inner};
-use crate::info::{Kind, LockInfo, Tag, now_ms};
+use crate::info::{LockInfo, LockMode, Tag, now_ms};
 use crate::several::AcquireAll;
 use crate::{Error, LockName, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -65,17 +65,17 @@ impl Lockkeeper {
 
     /// Builds a request for an exclusive hold.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
-        self.request(name, Kind::Exclusive)
+        self.request(name, LockMode::Exclusive)
     }
 
     /// Builds a request for a shared hold. Shared holds exclude the holds of [`mutex`](Self::mutex), not each other.
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
-        self.request(name, Kind::Shared)
+        self.request(name, LockMode::Shared)
     }
 
     /// Builds a request for one of `permits` permits. All clients must use the same number for one name.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
-        self.request(name, Kind::Permit { of: permits })
+        self.request(name, LockMode::Permit { of: permits })
     }
 
     /// Builds a request for several locks. They are acquired in the order of their names, so that two such requests
@@ -113,7 +113,7 @@ impl Lockkeeper {
         Error::NotSupported { engine: self.engine.name(), feature: feature.into() }
     }
 
-    fn request(&self, name: impl Into<String>, kind: Kind) -> Acquire {
+    fn request(&self, name: impl Into<String>, kind: LockMode) -> Acquire {
         Acquire {
             locks: self.clone(),
             name: name.into(),
@@ -150,7 +150,7 @@ impl Watch {
 pub struct Acquire {
     locks: Lockkeeper,
     name: String,
-    kind: Kind,
+    kind: LockMode,
     ttl: Duration,
     metadata: BTreeMap<String, String>,
     reentrant: bool,
@@ -187,16 +187,16 @@ impl Acquire {
 
     /// Waits for the lock.
     pub async fn acquire(self) -> Result<Guard> {
-        match self.run(Patience::Wait).await? {
+        match self.run(WhenBusy::Wait).await? {
             Some(guard) => Ok(guard),
-            // Engines return `None` only for `Patience::Try`.
+            // Engines return `None` only for `WhenBusy::Try`.
             None => Err(Error::BadOption("the engine returned without granting the lock".into())),
         }
     }
 
     /// Acquires the lock if it is free now; `None` if it is not.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        self.run(Patience::Try).await
+        self.run(WhenBusy::Try).await
     }
 
     /// Waits for the lock until a deadline; `None` if the deadline passes first.
@@ -211,15 +211,15 @@ impl Acquire {
         }
     }
 
-    /// Waits for the lock for at most `patience`; `None` after this timeout.
-    pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
-        match Instant::now().checked_add(patience) {
+    /// Waits for the lock for at most `timeout`; `None` after this timeout.
+    pub async fn acquire_within(self, timeout: Duration) -> Result<Option<Guard>> {
+        match Instant::now().checked_add(timeout) {
             Some(deadline) => self.acquire_by(deadline).await,
             None => self.acquire().await.map(Some),
         }
     }
 
-    async fn run(self, patience: Patience) -> Result<Option<Guard>> {
+    async fn run(self, when_busy: WhenBusy) -> Result<Option<Guard>> {
         let name = LockName::new(self.name.as_str())?;
         self.check()?;
         let held_already =
@@ -233,12 +233,13 @@ impl Acquire {
         let tag = tag(self.metadata);
         let holder = tag.holder.clone();
         let request = Request { name: name.clone(), kind: self.kind, ttl: self.ttl, tag };
-        let Some(Acquired { fence, lease, ttl, hold }) = self.locks.engine.acquire(request, patience).await?
+        let Some(Acquired { fence, lease, ttl, hold }) =
+            self.locks.engine.acquire(request, when_busy).await?
         else {
             return Ok(None);
         };
-        let fence = fence.filter(|_| self.kind.has_fence());
-        if fence.is_none() && self.kind.has_fence() && self.locks.capabilities().fence {
+        let fence = fence.filter(|_| !self.kind.is_permit());
+        if fence.is_none() && !self.kind.is_permit() && self.locks.capabilities().fence {
             let reason =
                 format!("it granted `{name}` without a fence, or with the fence 0; its data may be damaged");
             return Err(Error::Unavailable { engine: self.locks.engine.name(), reason });
@@ -256,9 +257,9 @@ impl Acquire {
     fn check(&self) -> Result<()> {
         let can = self.locks.capabilities();
         match self.kind {
-            Kind::Shared if !can.shared => return Err(self.locks.not_supported("shared locks")),
-            Kind::Permit { .. } if !can.semaphore => return Err(self.locks.not_supported("semaphores")),
-            Kind::Permit { of: 0 } => {
+            LockMode::Shared if !can.shared => return Err(self.locks.not_supported("shared locks")),
+            LockMode::Permit { .. } if !can.semaphore => return Err(self.locks.not_supported("semaphores")),
+            LockMode::Permit { of: 0 } => {
                 return Err(Error::BadOption("a semaphore needs at least 1 permit".into()));
             }
             _ => {}
@@ -269,7 +270,7 @@ impl Acquire {
                  `.unfenced()`, or `?unfenced` in the URL, accepts that)",
             ));
         }
-        if self.reentrant && self.kind != Kind::Exclusive {
+        if self.reentrant && self.kind != LockMode::Exclusive {
             return Err(Error::BadOption("only exclusive locks can be reentrant".into()));
         }
         if !(TTL_MIN..=TTL_MAX).contains(&self.ttl) {

@@ -1,56 +1,16 @@
 //! The holders and waiters of a lock, and the descriptions that they supplied.
 
 use crate::Fence;
+pub use lockkeeper_text::LockMode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The mode of a request or hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// At most one holder.
-    Exclusive,
-    /// Any number of shared holders, no exclusive one.
-    Shared,
-    /// One of a fixed number of permits.
-    Permit {
-        /// The number of permits of the semaphore.
-        of: u32,
-    },
-}
-
-impl Kind {
-    /// Whether two requests can queue for the same lock: a name is a mutex (exclusive and shared) or one semaphore.
-    pub(crate) fn same_lock_as(self, other: Kind) -> bool {
-        match (self, other) {
-            (Kind::Permit { of: a }, Kind::Permit { of: b }) => a == b,
-            (Kind::Permit { .. }, _) | (_, Kind::Permit { .. }) => false,
-            _ => true,
-        }
-    }
-
-    /// Whether a hold of this mode has a fence, on an engine with fences.
-    pub(crate) fn has_fence(self) -> bool {
-        !matches!(self, Kind::Permit { .. })
-    }
-
-    /// The type of lock that a request of this mode implies, for error messages.
-    pub(crate) fn lock_in_words(self) -> String {
-        match self {
-            Kind::Exclusive | Kind::Shared => "a mutex".into(),
-            Kind::Permit { of } => format!("a semaphore of {of} permits"),
-        }
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Kind::Exclusive => f.write_str("exclusive"),
-            Kind::Shared => f.write_str("shared"),
-            Kind::Permit { of } => write!(f, "1 of {of} permits"),
-        }
+/// The type of lock that a request of this mode implies, for error messages.
+pub(crate) fn lock_type(mode: LockMode) -> String {
+    match mode {
+        LockMode::Exclusive | LockMode::Shared => "a mutex".into(),
+        LockMode::Permit { of } => format!("a semaphore of {of} permits"),
     }
 }
 
@@ -75,7 +35,7 @@ pub struct Participant {
     /// Its self-description.
     pub tag: Tag,
     /// The mode in which it requests or holds the lock.
-    pub kind: Kind,
+    pub kind: LockMode,
     /// The start of the hold or of the wait, in milliseconds of Unix time.
     pub since_ms: u64,
     /// Its fence, if it is a holder, its hold is not a permit, and the engine has fences.
@@ -105,7 +65,7 @@ impl LockInfo {
     /// time and in no order.
     pub(crate) fn without_permit_fences(mut self) -> LockInfo {
         for holder in &mut self.holders {
-            holder.fence = holder.fence.filter(|_| holder.kind.has_fence());
+            holder.fence = holder.fence.filter(|_| !holder.kind.is_permit());
         }
         self
     }
@@ -114,4 +74,17 @@ impl LockInfo {
 /// Unix time in milliseconds. It is for display only, never for deciding which client holds a lock.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_the_json_form_of_stored_queues() {
+        let modes = [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 3 }];
+        let json = serde_json::to_string(&modes).unwrap();
+        assert_eq!(json, r#"["exclusive","shared",{"permit":{"of":3}}]"#);
+        assert_eq!(serde_json::from_str::<[LockMode; 3]>(&json).unwrap(), modes);
+    }
 }

@@ -20,15 +20,13 @@ use tokio::sync::watch;
 /// slewed clocks see the design of the cluster; the clocks of a lease server and its holder rarely differ by more.)
 const DRIFT_PER_MILLE: u32 = 10;
 
-/// A reading of the lease clock: time since boot, including suspend; it is never set back.
+/// A reading of the lease clock, which counts suspend and is never set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LeaseTime(Duration);
 
 /// Reads the lease clock. Engines read it BEFORE they send a renewal.
 pub(crate) fn now() -> LeaseTime {
-    // CLOCK_BOOTTIME also counts while the machine is suspended: a laptop may wake up after its lease has expired.
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    LeaseTime(Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec.unsigned_abs() as u32))
+    LeaseTime(Duration::from_nanos(lockkeeper_system::lease_clock::now_ns()))
 }
 
 /// The margin, the time between `lost()` and the holder's end: a fifth of the lease, at most five seconds.

@@ -52,6 +52,6 @@ pub use engine::{Capabilities, EngineUrl, redact};
 pub use error::{Error, Result};
 pub use fence::Fence;
 pub use guard::Guard;
-pub use info::{Kind, LockInfo, Participant, Tag};
+pub use info::{LockInfo, LockMode, Participant, Tag};
 pub use name::LockName;
 pub use several::{AcquireAll, GuardAll};

@@ -2,8 +2,10 @@
 #![cfg(feature = "cluster")]
 
 use lockkeeper::Lockkeeper;
-use lockkeeper_member::{Birth, Fence, ToClient, ToMember};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_TO_DAEMON, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{
+    Frames, FromDaemon, Greeting, Hello, LONGEST_TO_DAEMON, ToDaemon, Welcome,
+};
+use lockkeeper_session::{Fence, Generation, ToClient, ToMember};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,15 +44,16 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
     stream.read_exact(&mut opening).await.ok()?;
     let mut frames = Frames::new(LONGEST_TO_DAEMON);
     let _: Hello = read(&mut stream, &mut frames).await?;
-    let mut bytes = lockkeeper_wire::reply(lockkeeper_wire::version_for(opening)).to_vec();
+    let mut bytes =
+        lockkeeper_session::protocol::reply(lockkeeper_session::protocol::version_for(opening)).to_vec();
     let lease_ns = LEASE.as_nanos() as u64;
     let welcome = Welcome { member: 1, lease_ns, moment_ns: lease_ns, members: 2 };
-    lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut bytes);
+    lockkeeper_session::protocol::encode(&Greeting::Welcome(welcome), &mut bytes);
     let mut requests = 0;
     loop {
         stream.write_all(&bytes).await.ok()?;
         bytes.clear();
-        let ToDaemon::Say(session, said) = read(&mut stream, &mut frames).await? else { continue };
+        let ToDaemon::Session(session, said) = read(&mut stream, &mut frames).await? else { continue };
         if let ToMember::Acquire { .. } = said {
             requests += 1;
         }
@@ -59,25 +62,31 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
             Swallows::FirstRequest => matches!(said, ToMember::Acquire { .. }) && requests == 1,
         };
         if let Some(answer) = answer(session, said).filter(|_| !swallowed) {
-            lockkeeper_wire::encode(&answer, &mut bytes);
+            lockkeeper_session::protocol::encode(&answer, &mut bytes);
         }
     }
 }
 
 fn answer(session: u64, said: ToMember) -> Option<FromDaemon> {
-    let birth = Birth { incarnation: 1, number: 1 };
+    let generation = Generation { incarnation: 1, number: 1 };
     let answer = match said {
         ToMember::KeepAlive { sent_ns, .. } => {
             let duration_ns = LEASE.as_nanos() as u64;
-            ToClient::Alive { birth, sent_ns, duration_ns, revoked: Vec::new() }
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked: Vec::new() }
         }
-        ToMember::Acquire { number, .. } => {
-            ToClient::Granted { birth, number, fence: Fence::new(1, 7), more: 0, brief: false }
+        ToMember::Acquire { number, .. } => ToClient::Granted {
+            generation,
+            number,
+            fence: Fence::new(1, 7),
+            delegated_entries: 0,
+            contended: false,
+        },
+        ToMember::Release { number } => {
+            ToClient::Ended { number, outcome: lockkeeper_session::Ended::Released }
         }
-        ToMember::Release { number } => ToClient::Ended { number, how: lockkeeper_member::Ended::Released },
         ToMember::InUse { .. } | ToMember::Close => return None,
     };
-    Some(FromDaemon::Hear(session, answer))
+    Some(FromDaemon::Session(session, answer))
 }
 
 async fn read<T: serde::de::DeserializeOwned>(stream: &mut TcpStream, frames: &mut Frames) -> Option<T> {

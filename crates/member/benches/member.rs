@@ -7,8 +7,8 @@ use cap::Cap;
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Query,
-    SessionId, ToMember, Wish,
+    Body, Config, Event, LockName, LockRequest, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
+    Query, SessionId, ToMember,
 };
 use mimalloc::MiMalloc;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +45,7 @@ fn kind(event: &Happening) -> &'static str {
             Body::Report { .. } => "frame: report",
             Body::Start { .. } | Body::More { .. } => "frame: start",
             Body::Link { .. } => "frame: message of a lock",
-            Body::Ask { .. } | Body::Tell { .. } => "frame: survey",
+            Body::Query { .. } | Body::Reply { .. } => "frame: survey",
             _ => "frame: lease",
         },
         Event::Client(_, ToMember::Close) => "client: close",
@@ -103,8 +103,8 @@ impl Cluster {
                         let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
                         todo.extend((0..self.members.len()).map(decided));
                     }
-                    PortRequest::Confirm { question, .. } => {
-                        todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                    PortRequest::Confirm { number: question, .. } => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
                     }
                     PortRequest::StepDown { .. } => {}
                 }
@@ -147,7 +147,8 @@ impl Cluster {
 
     fn acquire(&mut self, member: usize, lock: LockName) -> u64 {
         self.number += 1;
-        let said = ToMember::Acquire { number: self.number, settled: 0, wish: Wish::of(lock) };
+        let said =
+            ToMember::Acquire { number: self.number, settled: 0, request: LockRequest::exclusive(lock) };
         self.happens(member, Event::Client(Self::session(member), said));
         self.number
     }
@@ -207,7 +208,7 @@ fn speed(lookup_ns: f64) {
     let time = timed(|| {
         for at in 0..u64::from(TIMES) {
             let (number, lock) = (first + at, locks[at as usize * 7 % 1000].clone());
-            let said = ToMember::Acquire { number, settled: number, wish: Wish::of(lock) };
+            let said = ToMember::Acquire { number, settled: number, request: LockRequest::exclusive(lock) };
             members[0].handle(*now, Event::Client(session, said), out);
             granted += out.clients.len();
             members[0].handle(*now, Event::Client(session, ToMember::Release { number }), out);
@@ -268,7 +269,7 @@ fn view_change(known: usize, held: usize) {
     }
     let before = cluster.installed[0];
     // The third member leaves as planned, so the view change waits for no lease.
-    cluster.happens(2, Event::Leave { patience_ns: 0 });
+    cluster.happens(2, Event::Leave { timeout_ns: 0 });
     let mut longest = Duration::ZERO;
     while cluster.installed[0] == before || cluster.installed[1] == before {
         longest = longest.max(timed(|| cluster.wait(10)));
@@ -309,8 +310,8 @@ fn many_holds(holds: u64, sessions: u64) -> Cluster {
         cluster.happens(member(number), Event::Client(session(number), said));
     }
     for number in 0..holds {
-        let wish = Wish::of(name(number as usize));
-        let said = ToMember::Acquire { number: number / sessions, settled: 0, wish };
+        let request = LockRequest::exclusive(name(number as usize));
+        let said = ToMember::Acquire { number: number / sessions, settled: 0, request };
         cluster.happens(member(number), Event::Client(session(number), said));
         if number.is_multiple_of(100_000) {
             cluster.tick(20);
@@ -333,12 +334,12 @@ fn steps() {
         assert!(cluster.installed.iter().zip(&before).all(|(now, before)| now > before));
     });
     longest_steps("survey", &mut cluster, |cluster| {
-        cluster.happens(1, Event::Survey(1, Query::ALL));
+        cluster.happens(1, Event::Query(1, Query::ALL));
         cluster.tick(20);
     });
     longest_steps("planned leave", &mut cluster, |cluster| {
         let before = cluster.installed[0];
-        cluster.happens(2, Event::Leave { patience_ns: 0 });
+        cluster.happens(2, Event::Leave { timeout_ns: 0 });
         while cluster.installed[0] == before {
             cluster.tick(10);
         }

@@ -1,44 +1,45 @@
 //! The member's side of client sessions: requests, releases, leases, revocations.
 
 use crate::lock::Waiter;
-use crate::member::{Due, Member, Message};
+use crate::member::{Member, Message, Timer};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
 use crate::{
-    Acquisition, Birth, Claim, Ended, Fence, Flaw, LockName, Out, SessionId, Tag, ToClient, ToMember, Wish,
+    Acquisition, BugSwitch, Bugs, Ended, Fence, Generation, LockMode, LockName, LockRequest, Out, SessionId,
+    Tag, ToClient, ToMember,
 };
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Handles a message of a client.
-    pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
+    pub(crate) fn client(&mut self, now: u64, id: SessionId, message: ToMember, out: &mut Out<Message<P>>) {
         // Resident clients send no keep-alives: a connecting client has used the number of a resident one.
-        if id.is_resident() && matches!(said, ToMember::KeepAlive { .. }) {
+        if id.is_resident() && matches!(message, ToMember::KeepAlive { .. }) {
             return;
         }
-        if let ToMember::KeepAlive { first: true, .. } = said
+        if let ToMember::KeepAlive { first: true, .. } = message
             && self.leave.is_none()
         {
-            let birth = Birth { incarnation: self.me.incarnation, number: self.births };
-            self.births += 1;
-            let new = || Session { birth, heard_ns: now, ..Session::default() };
+            let generation = Generation { incarnation: self.me.incarnation, number: self.next_generation };
+            self.next_generation += 1;
+            let new = || Session { generation, last_message_ns: now, ..Session::default() };
             self.sessions.entry(id).or_insert_with(new);
-            self.due.insert((now + self.config.session_ns(), Due::Session(id)));
+            self.timers.insert((now + self.config.session_ns(), Timer::Session(id)));
         }
         let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
         let slice = self.config.slice();
         let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else {
             // A request may overtake the keep-alive that opens its session. Only a later keep-alive proves that the
             // session is lost.
-            if let ToMember::KeepAlive { .. } = said {
+            if let ToMember::KeepAlive { .. } = message {
                 out.clients.push((id, ToClient::NoSession));
             }
             return;
         };
-        match said {
+        match message {
             ToMember::KeepAlive { sent_ns, settled, .. } => {
-                session.heard_ns = now;
+                session.last_message_ns = now;
                 let stale = session.settle(settled, slice);
                 if !promises {
                     // A client that receives this stops using its holds. The message may get lost, so the member
@@ -46,18 +47,18 @@ impl<P: MutualExclusion> Member<P> {
                     out.clients.push((id, ToClient::NoSession));
                 } else if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
                     let revoked = session.revoked.iter().copied().collect();
-                    let birth = session.birth;
-                    out.clients.push((id, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
+                    let generation = session.generation;
+                    out.clients.push((id, ToClient::Alive { generation, sent_ns, duration_ns, revoked }));
                 }
                 for number in stale {
                     self.give_back(now, Acquisition { session: id, number }, out);
                 }
             }
-            ToMember::Acquire { number, settled, wish } => {
+            ToMember::Acquire { number, settled, request } => {
                 for number in session.settle(settled, slice) {
                     self.give_back(now, Acquisition { session: id, number }, out);
                 }
-                self.acquire(now, Acquisition { session: id, number }, wish, out)
+                self.acquire(now, Acquisition { session: id, number }, request, out)
             }
             ToMember::Release { number } => self.give_back(now, Acquisition { session: id, number }, out),
             ToMember::InUse { number, fence, tag } => {
@@ -73,8 +74,8 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// The generation of a session.
-    pub(crate) fn birth(&self, session: SessionId) -> Birth {
-        self.sessions.get(&session).map(|session| session.birth).unwrap_or_default()
+    pub(crate) fn generation(&self, session: SessionId) -> Generation {
+        self.sessions.get(&session).map(|session| session.generation).unwrap_or_default()
     }
 
     /// Records the state of an acquisition.
@@ -85,7 +86,13 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Handles a request for a lock.
-    fn acquire(&mut self, now: u64, acquisition: Acquisition, wish: Wish, out: &mut Out<Message<P>>) {
+    fn acquire(
+        &mut self,
+        now: u64,
+        acquisition: Acquisition,
+        request: LockRequest,
+        out: &mut Out<Message<P>>,
+    ) {
         let Some(session) = self.sessions.get(&acquisition.session) else { return };
         if !session.is_new(acquisition.number) {
             return self.answer_again(acquisition, out);
@@ -93,50 +100,51 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        if !wish.claim.is_possible() || wish.tag.check().is_err() {
+        if !request.mode.is_possible() || request.tag.check().is_err() {
             return self.over(acquisition, Ended::Refused, out);
         }
-        if let Err(how) = self.admit(&wish.lock) {
-            self.look_at_room(now);
+        if let Err(how) = self.admit(&request.lock) {
+            self.check_capacity(now);
             return self.over(acquisition, how, out);
         }
-        if wish.reentrant && self.reenter(acquisition, &wish, out) {
+        if request.reentrant && self.reenter(acquisition, &request, out) {
             return;
         }
-        let id = self.locks.own_entry(&wish.lock);
-        self.look_at_room(now);
-        let tries = wish.patience_ns == Some(0);
+        let id = self.locks.own_entry(&request.lock);
+        self.check_capacity(now);
+        let non_blocking = request.timeout_ns == Some(0);
         let active = self.locks.get(id).active.as_ref();
-        let in_the_way = active.filter(|active| active.is_in_the_way_of(wish.claim));
-        let asks_back = tries && in_the_way.is_some_and(|active| active.is_perhaps_unused());
-        if tries && in_the_way.is_some() && !asks_back {
+        let in_the_way = active.filter(|active| active.is_in_the_way_of(request.mode));
+        let recalls = non_blocking && in_the_way.is_some_and(|active| active.is_perhaps_unused());
+        if non_blocking && in_the_way.is_some() && !recalls {
             return self.over(acquisition, Ended::Busy, out);
         }
         // No grant is possible without a view, and this request does not wait for one.
-        if tries && self.running().is_none() {
+        if non_blocking && self.running().is_none() {
             return self.over(acquisition, Ended::TimedOut, out);
         }
         self.order += 1;
         // An idle delegation is recalled, and the non-blocking request waits for the client's reply.
-        let patience_ns = if asks_back { Some(self.config.round_trip_ns) } else { wish.patience_ns };
-        let patience_until_ns = patience_ns.map(|patience| now.saturating_add(patience));
-        let keeps = wish.claim == Claim::Alone && wish.longest_hold_ns.is_none() && !wish.reentrant;
+        let timeout_ns = if recalls { Some(self.config.round_trip_ns) } else { request.timeout_ns };
+        let timeout_at_ns = timeout_ns.map(|timeout| now.saturating_add(timeout));
+        let may_delegate =
+            request.mode == LockMode::Exclusive && request.longest_hold_ns.is_none() && !request.reentrant;
         self.set(acquisition, Stage::Waiting(id));
         self.locks.activate(id).queue.push_back(Waiter {
             acquisition,
-            claim: wish.claim,
-            patience_until_ns,
-            longest_hold_ns: wish.longest_hold_ns,
-            more: if keeps { wish.more } else { 0 },
-            tries,
-            tag: wish.tag,
+            mode: request.mode,
+            timeout_at_ns,
+            longest_hold_ns: request.longest_hold_ns,
+            delegated_entries: if may_delegate { request.delegated_entries } else { 0 },
+            non_blocking,
+            tag: request.tag,
             order: self.order,
             since_ns: now,
         });
-        if let Some(at) = patience_until_ns {
-            self.due.insert((at, Due::Patience(acquisition)));
+        if let Some(at) = timeout_at_ns {
+            self.timers.insert((at, Timer::RequestTimeout(acquisition)));
         }
-        self.look_after(now, id, out);
+        self.advance(now, id, out);
     }
 
     /// Repeats the answer to a duplicate of a request or release.
@@ -144,36 +152,45 @@ impl<P: MutualExclusion> Member<P> {
         let (session, number) = (acquisition.session, acquisition.number);
         let answer = match self.stage(acquisition) {
             None | Some(Stage::Waiting(_)) => return,
-            Some(Stage::Over(how)) => ToClient::Ended { number, how: *how },
+            Some(Stage::Over(how)) => ToClient::Ended { number, outcome: *how },
             Some(Stage::Held(id)) => {
                 let active = self.locks.get(*id).active.as_ref();
                 let hold = active.and_then(|active| active.holds.iter().find(|hold| hold.is_of(acquisition)));
                 let Some(hold) = hold.filter(|hold| hold.revoked_until_ns.is_none()) else { return };
-                let (birth, fence, more) = (self.birth(session), hold.fence, hold.more);
-                ToClient::Granted { birth, number, fence, more, brief: false }
+                let (generation, fence, delegated_entries) =
+                    (self.generation(session), hold.fence, hold.delegated_entries);
+                ToClient::Granted { generation, number, fence, delegated_entries, contended: false }
             }
         };
         out.clients.push((session, answer));
     }
 
     /// Grants a reentrant request if the session holds the lock already. Returns `false` if it does not.
-    fn reenter(&mut self, acquisition: Acquisition, wish: &Wish, out: &mut Out<Message<P>>) -> bool {
+    fn reenter(
+        &mut self,
+        acquisition: Acquisition,
+        request: &LockRequest,
+        out: &mut Out<Message<P>>,
+    ) -> bool {
         let session = acquisition.session;
-        let Some(id) = self.locks.find(&wish.lock) else { return false };
+        let Some(id) = self.locks.find(&request.lock) else { return false };
         let Some(active) = &mut self.locks.get_mut(id).active else { return false };
         let hold = active.holds.iter_mut().find(|hold| {
             let own = hold.acquisitions().any(|held| held.session == session);
             // A delegation is recalled first: its client may have used fences beyond that of the grant.
-            let free = hold.revoked_until_ns.is_none() && !hold.was_kept;
-            own && free && [Claim::Alone, wish.claim].contains(&hold.claim)
+            let free = hold.revoked_until_ns.is_none() && !hold.was_delegated;
+            own && free && [LockMode::Exclusive, request.mode].contains(&hold.mode)
         });
         let Some(hold) = hold else { return false };
         hold.again.push(acquisition);
         let fence = hold.fence;
         self.set(acquisition, Stage::Held(id));
         self.note_change(id);
-        let (birth, number) = (self.birth(session), acquisition.number);
-        out.clients.push((session, ToClient::Granted { birth, number, fence, more: 0, brief: false }));
+        let (generation, number) = (self.generation(session), acquisition.number);
+        out.clients.push((
+            session,
+            ToClient::Granted { generation, number, fence, delegated_entries: 0, contended: false },
+        ));
         true
     }
 
@@ -188,14 +205,15 @@ impl<P: MutualExclusion> Member<P> {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(hold) = active.hold_mut(acquisition) else { return };
-        if !hold.was_kept || tag.check().is_err() {
+        if !hold.was_delegated || tag.check().is_err() {
             return;
         }
-        hold.more = 0;
+        hold.delegated_entries = 0;
         hold.tag = tag;
         hold.fence =
             hold.fence.max(fence.filter(|fence| hold.fence.is_some_and(|f| f.epoch() == fence.epoch())));
-        let trying = active.queue.iter().filter(|waiter| waiter.tries).map(|waiter| waiter.acquisition);
+        let trying =
+            active.queue.iter().filter(|waiter| waiter.non_blocking).map(|waiter| waiter.acquisition);
         let trying: Vec<_> = trying.collect();
         self.note_change(id);
         for trying in trying {
@@ -225,7 +243,7 @@ impl<P: MutualExclusion> Member<P> {
     /// Records the outcome of an acquisition and sends it to the client.
     fn over(&mut self, acquisition: Acquisition, how: Ended, out: &mut Out<Message<P>>) {
         self.set(acquisition, Stage::Over(how));
-        out.clients.push((acquisition.session, ToClient::Ended { number: acquisition.number, how }));
+        out.clients.push((acquisition.session, ToClient::Ended { number: acquisition.number, outcome: how }));
     }
 
     /// Removes a waiter from its queue.
@@ -243,13 +261,13 @@ impl<P: MutualExclusion> Member<P> {
         {
             // The search of a long queue is work too: 64 waiters cost about as much as one lock.
             self.work = self.work.saturating_add(place / 64);
-            if let Some(at) = waiter.patience_until_ns {
-                self.due.remove(&(at, Due::Patience(acquisition)));
+            if let Some(at) = waiter.timeout_at_ns {
+                self.timers.remove(&(at, Timer::RequestTimeout(acquisition)));
             }
         }
         self.over(acquisition, how, out);
         // The next waiter may be compatible with the present holders although this one was not.
-        self.look_after(now, id, out);
+        self.advance(now, id, out);
     }
 
     /// Ends one acquisition of a hold. The hold ends with its last one.
@@ -272,18 +290,18 @@ impl<P: MutualExclusion> Member<P> {
         let hold = &mut active.holds[place];
         hold.end(acquisition);
         if let Some(at) = hold.longest_until_ns {
-            self.due.remove(&(at, Due::LongestHold(acquisition)));
+            self.timers.remove(&(at, Timer::LongestHold(acquisition)));
         }
         if let Some(at) = hold.revoked_until_ns {
-            self.due.remove(&(at, Due::Revoked(acquisition)));
+            self.timers.remove(&(at, Timer::Revoked(acquisition)));
         }
         // While frozen, the report lists the hold, and the next view starts from the report.
-        if hold.acquisition.is_none() && (running || self.config.has(Flaw::ReportChanges)) {
+        if hold.acquisition.is_none() && (running || self.config.has(BugSwitch::ReportChanges)) {
             active.holds.remove(place);
             self.held -= 1;
         }
         self.over(acquisition, how, out);
-        self.look_after(now, id, out);
+        self.advance(now, id, out);
     }
 
     /// Ends a session: the client closed it, or its lease has expired. A session with many holds ends over several
@@ -292,18 +310,18 @@ impl<P: MutualExclusion> Member<P> {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else { return };
         session.ends = true;
         self.ending.push_back(id);
-        self.go_on_ending(now, out);
+        self.continue_ending(now, out);
     }
 
     /// Continues to end sessions: releases their holds and cancels their requests.
-    pub(crate) fn go_on_ending(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn continue_ending(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while let Some(&id) = self.ending.front()
-            && self.may_go_on()
+            && self.has_budget()
         {
-            let said = out.clients.len();
+            let message = out.clients.len();
             let done = self.end_some(now, id, out);
             // One message is enough for the whole session.
-            let others = out.clients.split_off(said);
+            let others = out.clients.split_off(message);
             out.clients.extend(others.into_iter().filter(|(session, _)| *session != id));
             if done {
                 self.ending.pop_front();
@@ -318,7 +336,7 @@ impl<P: MutualExclusion> Member<P> {
         loop {
             let first = self.sessions.get(&id).and_then(|session| session.acquisitions.first_key_value());
             let Some((&number, &stage)) = first else { return true };
-            if !self.may_go_on() {
+            if !self.has_budget() {
                 return false;
             }
             self.spend(1);
@@ -354,7 +372,7 @@ impl<P: MutualExclusion> Member<P> {
     /// keep-alive lists the hold as revoked until the client releases it.
     pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
-        let at_once = self.config.has(Flaw::RevokedAtOnce);
+        let at_once = self.config.has(BugSwitch::RevokedAtOnce);
         let Some(session) = self.sessions.get(&acquisition.session) else { return };
         let until = if at_once { now } else { self.promised_until_ns(session).max(now) };
         let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
@@ -366,24 +384,25 @@ impl<P: MutualExclusion> Member<P> {
         hold.revoked_until_ns = Some(until);
         for held in hold.acquisitions() {
             session.revoked.insert(held.number);
-            out.clients.push((held.session, ToClient::Ended { number: held.number, how: Ended::Revoked }));
-            self.due.insert((until, Due::Revoked(held)));
+            out.clients
+                .push((held.session, ToClient::Ended { number: held.number, outcome: Ended::Revoked }));
+            self.timers.insert((until, Timer::Revoked(held)));
         }
     }
 
     /// Handles a timer that has expired.
-    pub(crate) fn is_due(&mut self, now: u64, due: Due, out: &mut Out<Message<P>>) {
+    pub(crate) fn run_timer(&mut self, now: u64, due: Timer, out: &mut Out<Message<P>>) {
         match due {
-            Due::Patience(acquisition) => self.cancel(now, acquisition, Ended::TimedOut, out),
-            Due::LongestHold(acquisition) => self.revoke(now, acquisition, out),
-            Due::Revoked(acquisition) => {
+            Timer::RequestTimeout(acquisition) => self.cancel(now, acquisition, Ended::TimedOut, out),
+            Timer::LongestHold(acquisition) => self.revoke(now, acquisition, out),
+            Timer::Revoked(acquisition) => {
                 if let Some(&Stage::Held(id)) = self.stage(acquisition) {
                     self.end_hold(now, id, acquisition, Ended::Revoked, out);
                 }
             }
-            Due::Session(id) => self.session_due(now, id, out),
-            Due::LookAtLink(node) => self.look_at_link(now, node, out),
-            Due::Survey(question) => self.end_survey(question, out),
+            Timer::Session(id) => self.session_due(now, id, out),
+            Timer::CheckLink(node) => self.look_at_link(now, node, out),
+            Timer::QueryTimeout(number) => self.end_query(number, out),
         }
     }
 
@@ -393,13 +412,13 @@ impl<P: MutualExclusion> Member<P> {
         if session.is_over(now, &self.config) {
             return self.end_session(now, id, out);
         }
-        let next = session.promised_until_ns.max(session.heard_ns + self.config.session_ns());
-        let next = if self.config.has(Flaw::SilentClientForgotten) {
+        let next = session.promised_until_ns.max(session.last_message_ns + self.config.session_ns());
+        let next = if self.config.has(BugSwitch::SilentClientForgotten) {
             now + self.config.session_ns() / 4
         } else {
             next
         };
-        self.due.insert((next.max(now + 1), Due::Session(id)));
+        self.timers.insert((next.max(now + 1), Timer::Session(id)));
     }
 
     /// The ids of all sessions at this member.

@@ -1,14 +1,14 @@
 //! The configuration of a member, and the arithmetic of leases.
 
 use crate::settings::outwait;
-use crate::{ClusterSettings, Fence, Flaw, MemberId};
+use crate::{BugSwitch, Bugs, ClusterSettings, Fence, MemberId, NoBugs};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A member's settings. Times are in nanoseconds of the member's own clock.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct Config<B: Bugs = NoBugs> {
     /// All possible members, until [`Event::Peers`](crate::Event::Peers) replaces the list.
     pub peers: Vec<MemberId>,
     /// The settings that all members share: those of the newest view that the member knows; before the first one,
@@ -31,12 +31,12 @@ pub struct Config {
     /// other members. Each client gets about the same share, independent of the number of members.
     pub rounds: u32,
     /// The most further entries of a delegation while no other client waits.
-    pub most_more: u32,
+    pub max_delegated_entries: u32,
     /// The same while other clients wait, if the cluster has several members: a client that enters again at once
     /// saves a handoff.
-    pub most_brief: u32,
+    pub max_contended_entries: u32,
     /// Approximate size of a chunk of a report or a start, in bytes.
-    pub part_bytes: usize,
+    pub chunk_bytes: usize,
     /// Additional time that a link may be silent after a view has started, for each hold at the start: the other end
     /// is installing the view.
     pub install_ns: u64,
@@ -52,8 +52,8 @@ pub struct Config {
     pub most_locks: usize,
     /// The Unix time, in nanoseconds, at which the member's clock showed 0: for times that operators read.
     pub unix_ns_at_zero: u64,
-    /// Bug switch, for simulations.
-    pub flaw: Option<Flaw>,
+    /// Bug switches, for simulations.
+    pub bugs: B,
 }
 
 impl Config {
@@ -70,18 +70,44 @@ impl Config {
             margin_ns: 10 * MS,
             session_ns: None,
             rounds: 1,
-            most_more: 1024,
-            most_brief: 3,
-            part_bytes: 64 * 1024,
+            max_delegated_entries: 1024,
+            max_contended_entries: 3,
+            chunk_bytes: 64 * 1024,
             install_ns: 10_000,
             slice: 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 23,
             unix_ns_at_zero: 0,
-            flaw: None,
+            bugs: NoBugs,
         }
     }
 
+    /// The same settings with bug switches, for simulations.
+    pub fn with_bugs<B: Bugs>(self, bugs: B) -> Config<B> {
+        Config {
+            peers: self.peers,
+            cluster: self.cluster,
+            election_ns: self.election_ns,
+            round_trip_ns: self.round_trip_ns,
+            resend_ns: self.resend_ns,
+            acknowledge_ns: self.acknowledge_ns,
+            margin_ns: self.margin_ns,
+            session_ns: self.session_ns,
+            rounds: self.rounds,
+            max_delegated_entries: self.max_delegated_entries,
+            max_contended_entries: self.max_contended_entries,
+            chunk_bytes: self.chunk_bytes,
+            install_ns: self.install_ns,
+            slice: self.slice,
+            largest_clock: self.largest_clock,
+            most_locks: self.most_locks,
+            unix_ns_at_zero: self.unix_ns_at_zero,
+            bugs,
+        }
+    }
+}
+
+impl<B: Bugs> Config<B> {
     /// Rejects a configuration with which a crash of the leader would cost every hold, or waits would be too short.
     pub fn check(&self) -> Result<(), String> {
         self.check_cluster(&self.cluster)?;
@@ -122,7 +148,7 @@ impl Config {
 
     /// How long to wait on this clock until `duration_ns` has certainly passed on any other clock.
     pub fn outwait(&self, duration_ns: u64) -> u64 {
-        if self.has(Flaw::NoDrift) {
+        if self.has(BugSwitch::NoDrift) {
             return duration_ns;
         }
         outwait(duration_ns, self.cluster.drift_ppm, self.margin_ns)
@@ -130,7 +156,7 @@ impl Config {
 
     /// Approximate limit of the items that one step touches.
     pub(crate) fn slice(&self) -> usize {
-        if self.has(Flaw::OneBigStep) { usize::MAX } else { self.slice.max(1) }
+        if self.has(BugSwitch::OneBigStep) { usize::MAX } else { self.slice.max(1) }
     }
 
     /// A time of the member's clock as Unix time, in milliseconds.
@@ -138,8 +164,10 @@ impl Config {
         self.unix_ns_at_zero.saturating_add(at_ns) / 1_000_000
     }
 
-    pub(crate) fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
+    /// Whether a safeguard is left out; the constant `false` outside of simulations.
+    #[inline]
+    pub(crate) fn has(&self, bug: BugSwitch) -> bool {
+        self.bugs.has(bug)
     }
 }
 
@@ -153,5 +181,12 @@ mod tests {
         assert_eq!(config.check(), Ok(()));
         config.cluster.lease_ns /= 2;
         assert!(config.check().unwrap_err().contains("at least 1200 ms"));
+    }
+
+    #[test]
+    fn a_member_without_bug_switches_stores_nothing_for_them() {
+        assert_eq!(size_of::<NoBugs>(), 0);
+        // The configuration that names no bug switches is the one that cannot have any.
+        let _: Config<NoBugs> = Config::new([]);
     }
 }

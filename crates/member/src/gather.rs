@@ -1,8 +1,8 @@
 //! The coordinator's part of a view change: a decided view starts once every member has reported and the leases of
 //! all missing members have expired.
 
-use crate::parts::{Arriving, Cutter, Items, Part};
-use crate::{Config, Flaw, Held, Holding, Node, View};
+use crate::chunks::{Chunk, ChunkedList, ChunkedListBuilder, Reassembly};
+use crate::{BugSwitch, Bugs, Config, Node, ReportedHold, StartHold, View};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 struct Reporting {
     /// The epoch of the newest view that started there.
     installed: u64,
-    holds: Arriving<Holding>,
+    holds: Reassembly<ReportedHold>,
 }
 
 /// The coordinator's state for one view. Only the coordinator that a view names may start it, and it starts once.
@@ -23,7 +23,7 @@ pub(crate) struct Gather {
     reports: BTreeMap<Node, Reporting>,
     /// The start, while it is built from the reports.
     building: Option<Building>,
-    start: Option<Items<Held>>,
+    start: Option<ChunkedList<StartHold>>,
     pub started_ns: Option<u64>,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Gather {
 /// report are.
 #[derive(Clone, Debug)]
 struct Building {
-    reports: VecDeque<(Node, VecDeque<Arc<[Holding]>>)>,
+    reports: VecDeque<(Node, VecDeque<Arc<[ReportedHold]>>)>,
     done: usize,
-    start: Cutter<Held>,
+    start: ChunkedListBuilder<StartHold>,
 }
 
 impl Gather {
@@ -57,7 +57,7 @@ impl Gather {
     }
 
     /// The holds at the start, once the view has started.
-    pub fn holds_at_start(&self) -> Option<&Items<Held>> {
+    pub fn holds_at_start(&self) -> Option<&ChunkedList<StartHold>> {
         self.start.as_ref()
     }
 
@@ -66,23 +66,23 @@ impl Gather {
     pub fn silent(&mut self) -> Vec<(Node, u32)> {
         let mut silent = Vec::new();
         for &node in &self.view.members {
-            let part = match self.reports.get_mut(&node) {
+            let chunk = match self.reports.get_mut(&node) {
                 None => Some(0),
                 Some(Reporting { holds, .. }) => holds.is_stuck().then(|| holds.next()),
             };
-            silent.extend(part.map(|part| (node, part)));
+            silent.extend(chunk.map(|chunk| (node, chunk)));
         }
         silent
     }
 
     /// Handles a chunk of a report. Returns the number of the next chunk to request, if any.
-    pub fn report(&mut self, from: Node, installed: u64, part: Part<Holding>) -> Option<u32> {
+    pub fn report(&mut self, from: Node, installed: u64, chunk: Chunk<ReportedHold>) -> Option<u32> {
         if !self.view.has(from) || !self.is_gathering() {
             return None;
         }
         let reporting = self.reports.entry(from).or_default();
         reporting.installed = installed;
-        reporting.holds.take(part).then(|| reporting.holds.next())
+        reporting.holds.take(chunk).then(|| reporting.holds.next())
     }
 
     /// The reports of which all chunks have arrived.
@@ -108,20 +108,20 @@ impl Gather {
     pub fn begin_start(
         &mut self,
         now: u64,
-        config: &Config,
+        config: &Config<impl Bugs>,
         founded_ns: u64,
         over: impl Fn(Node) -> u64,
         known: impl Fn(Node) -> bool,
     ) {
         let members = self.view.members.len();
-        let enough = if config.has(Flaw::StartsWithoutEveryReport) { members / 2 + 1 } else { members };
+        let enough = if config.has(BugSwitch::StartsWithoutEveryReport) { members / 2 + 1 } else { members };
         if !self.is_gathering() || self.complete().count() < enough {
             return;
         }
-        let no_wait = config.has(Flaw::NoWait) || config.has(Flaw::ProposerWaits);
+        let no_wait = config.has(BugSwitch::NoWait) || config.has(BugSwitch::ProposerWaits);
         let mut awaited = self.missing().into_iter();
         let waits = |node: Node| {
-            !no_wait && now < over(node) && (!config.has(Flaw::WaitsForKnownHoldersOnly) || known(node))
+            !no_wait && now < over(node) && (!config.has(BugSwitch::WaitsForKnownHoldersOnly) || known(node))
         };
         if awaited.any(waits) {
             return;
@@ -132,31 +132,32 @@ impl Gather {
             return;
         }
         let complete = self.reports.iter_mut().filter(|(_, reporting)| reporting.holds.is_complete());
-        let reports = complete.map(|(&node, reporting)| (node, reporting.holds.items().into_parts().into()));
-        self.building = Some(Building { reports: reports.collect(), done: 0, start: Cutter::default() });
+        let reports = complete.map(|(&node, reporting)| (node, reporting.holds.items().into_chunks().into()));
+        self.building =
+            Some(Building { reports: reports.collect(), done: 0, start: ChunkedListBuilder::default() });
     }
 
     /// Adds up to `most` holds to the start. Returns their number. With the last one, the view starts.
-    pub fn go_on_building(&mut self, now: u64, most: usize, part_bytes: usize) -> usize {
+    pub fn continue_building(&mut self, now: u64, most: usize, chunk_bytes: usize) -> usize {
         let Some(building) = &mut self.building else { return 0 };
         let mut taken = 0;
-        while let Some((node, parts)) = building.reports.front_mut() {
-            let Some(part) = parts.front() else {
+        while let Some((node, chunks)) = building.reports.front_mut() {
+            let Some(chunk) = chunks.front() else {
                 building.reports.pop_front();
                 continue;
             };
-            for holding in part.iter().skip(building.done).take(most - taken) {
-                let Holding { lock, claim, units } = holding.clone();
-                let held = Held { lock, node: *node, claim, units };
+            for holding in chunk.iter().skip(building.done).take(most - taken) {
+                let ReportedHold { lock, mode, units } = holding.clone();
+                let held = StartHold { lock, node: *node, mode, units };
                 let bytes = held.bytes();
-                building.start.push(held, bytes, part_bytes);
+                building.start.push(held, bytes, chunk_bytes);
                 (taken, building.done) = (taken + 1, building.done + 1);
             }
-            if building.done < part.len() {
+            if building.done < chunk.len() {
                 return taken;
             }
             building.done = 0;
-            parts.pop_front();
+            chunks.pop_front();
         }
         self.start = self.building.take().map(|building| building.start.finish());
         self.started_ns = Some(now);
@@ -164,13 +165,13 @@ impl Gather {
     }
 
     /// All lists, to be freed in small steps.
-    pub fn into_lists(self) -> (Vec<Items<Holding>>, Vec<Arc<[Held]>>) {
+    pub fn into_lists(self) -> (Vec<ChunkedList<ReportedHold>>, Vec<Arc<[StartHold]>>) {
         let mut reports: Vec<_> =
             self.reports.into_values().map(|mut reporting| reporting.holds.items()).collect();
-        let mut start = self.start.map_or_else(Vec::new, Items::into_parts);
+        let mut start = self.start.map_or_else(Vec::new, ChunkedList::into_chunks);
         if let Some(building) = self.building {
-            reports.extend(building.reports.into_iter().map(|(_, parts)| Items::of(parts.into())));
-            start.extend(building.start.finish().into_parts());
+            reports.extend(building.reports.into_iter().map(|(_, chunks)| ChunkedList::of(chunks.into())));
+            start.extend(building.start.finish().into_chunks());
         }
         (reports, start)
     }

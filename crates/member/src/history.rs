@@ -21,36 +21,36 @@ use alloc::vec::Vec;
 
 /// An event at a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum HistoryEvent {
     /// The process of the member starts or restarts.
     Begins,
     /// The member begins a new incarnation in the same process: all reports to it are repeated.
-    LivesAgain,
+    NewIncarnation,
     /// The member proposes a view.
     Proposes(View),
     /// The member asks for a confirmation that it still leads.
-    Asks {
+    RequestsConfirmation {
         /// The number of the request.
-        question: u64,
+        number: u64,
         /// The term in which it believes to lead.
         term: u64,
     },
     /// Consensus reports an event to the member.
-    Told(PortEvent),
+    Notified(PortEvent),
 }
 
 /// One line of a history. Lines are in the order of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct HistoryRecord {
     /// The member.
     pub member: MemberId,
     /// The event.
-    pub what: Happened,
+    pub event: HistoryEvent,
 }
 
 /// Checks whether the model can have produced this history. The error names the first line that it cannot have
 /// produced, and the reason.
-pub fn accepts(history: &[Line]) -> Result<(), String> {
+pub fn accepts(history: &[HistoryRecord]) -> Result<(), String> {
     let mut behind = Behind::default();
     for (number, line) in history.iter().enumerate() {
         behind.line(line).map_err(|why| format!("line {number}, {line:?}: {why}"))?;
@@ -76,40 +76,40 @@ struct Seen {
     /// The last term in which this process, in any incarnation of its member, was reported to lead.
     led: Option<u64>,
     /// Each open confirmation request: its term, and the newest term that any member knew when it was made.
-    questions: BTreeMap<u64, (u64, u64)>,
+    confirmations: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Behind {
     /// Checks one line against the state, and updates the state.
-    fn line(&mut self, line: &Line) -> Result<(), String> {
+    fn line(&mut self, line: &HistoryRecord) -> Result<(), String> {
         let member = line.member;
-        match &line.what {
-            Happened::Begins => {
+        match &line.event {
+            HistoryEvent::Begins => {
                 self.members.insert(member, Seen::default());
                 Ok(())
             }
-            Happened::LivesAgain => {
+            HistoryEvent::NewIncarnation => {
                 let led = self.seen(member).led;
                 self.members.insert(member, Seen { led, ..Seen::default() });
                 Ok(())
             }
-            Happened::Proposes(view) => {
+            HistoryEvent::Proposes(view) => {
                 self.proposed.push((member, view.clone()));
                 Ok(())
             }
-            Happened::Asks { question, term } => {
+            HistoryEvent::RequestsConfirmation { number, term } => {
                 let newest = self.newest_term();
-                self.seen(member).questions.insert(*question, (*term, newest));
+                self.seen(member).confirmations.insert(*number, (*term, newest));
                 Ok(())
             }
-            Happened::Told(PortEvent::Decided(view)) => self.decided(member, view),
-            Happened::Told(PortEvent::Leading { term }) => self.leading(member, *term),
-            Happened::Told(PortEvent::Deposed) => match self.seen(member).leading.take() {
+            HistoryEvent::Notified(PortEvent::Decided(view)) => self.decided(member, view),
+            HistoryEvent::Notified(PortEvent::Leading { term }) => self.leading(member, *term),
+            HistoryEvent::Notified(PortEvent::Deposed) => match self.seen(member).leading.take() {
                 Some(_) => Ok(()),
                 None => Err("the member did not lead".to_string()),
             },
-            Happened::Told(PortEvent::Confirmed { question }) => self.confirmed(member, *question),
-            Happened::Told(PortEvent::Leader(_)) => Ok(()),
+            HistoryEvent::Notified(PortEvent::Confirmed { number }) => self.confirmed(member, *number),
+            HistoryEvent::Notified(PortEvent::Leader(_)) => Ok(()),
         }
     }
 
@@ -181,8 +181,8 @@ impl Behind {
     }
 
     /// Checks rule 6 for a confirmation.
-    fn confirmed(&mut self, member: MemberId, question: u64) -> Result<(), String> {
-        let Some((term, known)) = self.seen(member).questions.remove(&question) else {
+    fn confirmed(&mut self, member: MemberId, number: u64) -> Result<(), String> {
+        let Some((term, known)) = self.seen(member).confirmations.remove(&number) else {
             return Err("this confirmation was not requested, or is answered already".to_string());
         };
         if self.leaders.get(&term).is_none_or(|(leader, _)| *leader != member) {
@@ -206,30 +206,30 @@ mod tests {
         View::of_one(epoch, term, node)
     }
 
-    fn line(member: u32, what: Happened) -> Line {
-        Line { member: MemberId(member), what }
+    fn line(member: u32, event: HistoryEvent) -> HistoryRecord {
+        HistoryRecord { member: MemberId(member), event }
     }
 
-    fn told(member: u32, event: PortEvent) -> Line {
-        line(member, Happened::Told(event))
+    fn notified(member: u32, event: PortEvent) -> HistoryRecord {
+        line(member, HistoryEvent::Notified(event))
     }
 
     /// Member 1 leads, gets a view decided and is confirmed; then member 2 leads and gets the next one decided.
-    fn good() -> Vec<Line> {
+    fn good() -> Vec<HistoryRecord> {
         vec![
-            line(1, Happened::Begins),
-            line(2, Happened::Begins),
-            told(1, PortEvent::Leading { term: 1 }),
-            line(1, Happened::Proposes(view(1, 1, 1))),
-            line(1, Happened::Asks { question: 1, term: 1 }),
-            told(1, PortEvent::Decided(view(1, 1, 1))),
-            told(2, PortEvent::Decided(view(1, 1, 1))),
-            told(1, PortEvent::Confirmed { question: 1 }),
-            told(2, PortEvent::Leading { term: 3 }),
-            line(2, Happened::Proposes(view(2, 2, 3))),
-            told(2, PortEvent::Decided(view(2, 2, 3))),
-            told(1, PortEvent::Deposed),
-            told(1, PortEvent::Decided(view(2, 2, 3))),
+            line(1, HistoryEvent::Begins),
+            line(2, HistoryEvent::Begins),
+            notified(1, PortEvent::Leading { term: 1 }),
+            line(1, HistoryEvent::Proposes(view(1, 1, 1))),
+            line(1, HistoryEvent::RequestsConfirmation { number: 1, term: 1 }),
+            notified(1, PortEvent::Decided(view(1, 1, 1))),
+            notified(2, PortEvent::Decided(view(1, 1, 1))),
+            notified(1, PortEvent::Confirmed { number: 1 }),
+            notified(2, PortEvent::Leading { term: 3 }),
+            line(2, HistoryEvent::Proposes(view(2, 2, 3))),
+            notified(2, PortEvent::Decided(view(2, 2, 3))),
+            notified(1, PortEvent::Deposed),
+            notified(1, PortEvent::Decided(view(2, 2, 3))),
         ]
     }
 
@@ -237,48 +237,50 @@ mod tests {
     fn forged_histories_are_refused() {
         assert_eq!(accepts(&good()), Ok(()));
         let mut again = good();
-        again.push(line(2, Happened::LivesAgain));
-        again.push(told(2, PortEvent::Decided(view(2, 2, 3))));
-        again.push(told(2, PortEvent::Leading { term: 3 }));
+        again.push(line(2, HistoryEvent::NewIncarnation));
+        again.push(notified(2, PortEvent::Decided(view(2, 2, 3))));
+        again.push(notified(2, PortEvent::Leading { term: 3 }));
         assert_eq!(accepts(&again), Ok(()));
-        let refused = |why: &str, forge: &dyn Fn(&mut Vec<Line>)| {
+        let refused = |why: &str, forge: &dyn Fn(&mut Vec<HistoryRecord>)| {
             let mut forged = good();
             forge(&mut forged);
             let said = accepts(&forged).expect_err(why);
             assert!(said.contains(why), "{said} instead of: {why}");
         };
-        let end = |event: PortEvent| move |history: &mut Vec<Line>| history.push(told(1, event.clone()));
+        let end = |event: PortEvent| {
+            move |history: &mut Vec<HistoryRecord>| history.push(notified(1, event.clone()))
+        };
         refused("was known already", &end(PortEvent::Leading { term: 3 }));
         refused("was known already", &end(PortEvent::Leading { term: 2 }));
         refused("the member did not lead", &end(PortEvent::Deposed));
-        refused("answered already", &end(PortEvent::Confirmed { question: 1 }));
+        refused("answered already", &end(PortEvent::Confirmed { number: 1 }));
         refused("knew epoch 2 already", &end(PortEvent::Decided(view(1, 1, 1))));
         refused("no member proposed it", &end(PortEvent::Decided(view(3, 2, 3))));
-        refused("has another view", &|history| history[12] = told(1, PortEvent::Decided(view(2, 1, 1))));
+        refused("has another view", &|history| history[12] = notified(1, PortEvent::Decided(view(2, 1, 1))));
         refused("did not lead in its term", &|history| {
-            history.push(line(1, Happened::Proposes(view(3, 1, 4))));
-            history.push(told(1, PortEvent::Decided(view(3, 1, 4))));
+            history.push(line(1, HistoryEvent::Proposes(view(3, 1, 4))));
+            history.push(notified(1, PortEvent::Decided(view(3, 1, 4))));
         });
         refused("has not received the view of epoch 1", &|history| drop(history.remove(6)));
         refused("without knowing it", &|history| {
             // A proposal of the old leader takes effect after the new one began to lead.
-            history.insert(8, line(1, Happened::Proposes(view(2, 1, 1))));
+            history.insert(8, line(1, HistoryEvent::Proposes(view(2, 1, 1))));
             history.truncate(10);
-            history.push(told(1, PortEvent::Decided(view(2, 1, 1))));
+            history.push(notified(1, PortEvent::Decided(view(2, 1, 1))));
         });
         refused("was known before the request", &|history| {
-            history.insert(9, line(1, Happened::Asks { question: 2, term: 1 }));
-            history.insert(10, told(1, PortEvent::Confirmed { question: 2 }));
+            history.insert(9, line(1, HistoryEvent::RequestsConfirmation { number: 2, term: 1 }));
+            history.insert(10, notified(1, PortEvent::Confirmed { number: 2 }));
         });
         refused("was not reported to lead in term 2", &|history| {
-            history.insert(4, line(1, Happened::Asks { question: 9, term: 2 }));
-            history.insert(5, told(1, PortEvent::Confirmed { question: 9 }));
+            history.insert(4, line(1, HistoryEvent::RequestsConfirmation { number: 9, term: 2 }));
+            history.insert(5, notified(1, PortEvent::Confirmed { number: 9 }));
         });
         refused("was known already", &|history| {
             // After a restart, the process is reported to lead in its old term without an election.
-            history.push(line(2, Happened::Begins));
-            history.push(told(2, PortEvent::Decided(view(2, 2, 3))));
-            history.push(told(2, PortEvent::Leading { term: 3 }));
+            history.push(line(2, HistoryEvent::Begins));
+            history.push(notified(2, PortEvent::Decided(view(2, 2, 3))));
+            history.push(notified(2, PortEvent::Leading { term: 3 }));
         });
     }
 }

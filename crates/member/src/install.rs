@@ -1,24 +1,24 @@
 //! The start of a view at a member: in slices, and nothing is granted in the view before the last one.
 
-use crate::instance::Play;
+use crate::chunks::{ChunkedList, ChunkedListBuilder, Reassembly};
+use crate::instance::ViewContext;
 use crate::link::Link;
-use crate::member::{Member, Message, Standing};
-use crate::parts::{Arriving, Cutter, Items};
+use crate::member::{Member, Message, ViewState};
 use crate::slices::Trash;
 use crate::table::LockId;
-use crate::{Body, Flaw, Held, Holding, Node, Note, Out};
+use crate::{Body, BugSwitch, Bugs, Node, Note, Out, ReportedHold, StartHold};
 use alloc::collections::BTreeSet;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
 /// The state of a frozen member.
 #[derive(Clone, Debug)]
-pub(crate) struct Frozen {
+pub(crate) struct FreezeState {
     /// The holds when the member froze first. They do not change until a start.
     pub report: OwnReport,
     /// The coordinator that requested the report, its epoch and first chunk, while the report is being made.
-    pub asked: Option<(Node, u64, u32)>,
+    pub report_request: Option<(Node, u64, u32)>,
     /// The start, as far as it has arrived.
-    pub start: Arriving<Held>,
+    pub start: Reassembly<StartHold>,
     /// The progress of the installation, once the whole start has arrived.
     pub installing: Option<Installing>,
 }
@@ -27,11 +27,11 @@ pub(crate) struct Frozen {
 #[derive(Clone, Debug)]
 pub(crate) enum OwnReport {
     /// The first `next` active locks are in the list.
-    Begun {
+    Partial {
         next: usize,
-        list: Cutter<Holding>,
+        list: ChunkedListBuilder<ReportedHold>,
     },
-    Made(Items<Holding>),
+    Complete(ChunkedList<ReportedHold>),
 }
 
 /// The progress of an installation.
@@ -45,57 +45,57 @@ pub(crate) struct Installing {
     order: BTreeSet<(u64, LockId)>,
 }
 
-impl Frozen {
+impl FreezeState {
     pub fn new(report: OwnReport) -> Self {
-        Self { report, asked: None, start: Arriving::default(), installing: None }
+        Self { report, report_request: None, start: Reassembly::default(), installing: None }
     }
 
     /// Whether work is left that needs no other event.
     pub fn is_at_work(&self) -> bool {
-        self.installing.is_some() || matches!(self.report, OwnReport::Begun { .. })
+        self.installing.is_some() || matches!(self.report, OwnReport::Partial { .. })
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Begins to install a view whose start has arrived completely. The view starts from the reports; then the
     /// releases that arrived while frozen are applied; then local waiters request their locks, the oldest first.
-    pub(crate) fn install(&mut self, holds: Items<Held>, out: &mut Out<Message<P>>) {
-        let Standing::Wedged(view, frozen) = &mut self.standing else { return };
+    pub(crate) fn install(&mut self, holds: ChunkedList<StartHold>, out: &mut Out<Message<P>>) {
+        let ViewState::Frozen(view, frozen) = &mut self.view_state else { return };
         let place = view.site(self.me).map_or(0, SiteId::index);
-        let Ok(play) = Play::new(&self.config.cluster.algorithm, view.members.len(), place) else {
+        let Ok(context) = ViewContext::new(&self.config.cluster.algorithm, view.members.len(), place) else {
             return self.exclude(out);
         };
-        self.play = Some(play);
+        self.context = Some(context);
         frozen.installing = Some(Installing { indexed: (0, 0), ready: 0, order: BTreeSet::new() });
         let old = self.locks.held_at_start(holds);
         self.discard_start(old);
     }
 
     /// Installs more of the start. With the last of it, the member runs in the view.
-    pub(crate) fn go_on_installing(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        let Standing::Wedged(_, frozen) = &mut self.standing else { return };
+    pub(crate) fn continue_installing(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let ViewState::Frozen(_, frozen) = &mut self.view_state else { return };
         let Some(mut installing) = frozen.installing.take() else { return };
         let done = self.index_start(&mut installing) && self.make_ready(&mut installing);
         if done {
             return self.begin_view(now, installing.order, out);
         }
-        if let Standing::Wedged(_, frozen) = &mut self.standing {
+        if let ViewState::Frozen(_, frozen) = &mut self.view_state {
             frozen.installing = Some(installing);
         }
     }
 
     /// Indexes the holds of the start by their locks. Returns whether all of them are indexed.
     fn index_start(&mut self, installing: &mut Installing) -> bool {
-        let (part, place) = &mut installing.indexed;
-        while *part < self.locks.start_holds().count() {
-            if !self.may_go_on() {
+        let (chunk, place) = &mut installing.indexed;
+        while *chunk < self.locks.start_holds().count() {
+            if !self.has_budget() {
                 return false;
             }
             self.spend(1);
-            if self.locks.index_start(*part, *place) {
+            if self.locks.index_start(*chunk, *place) {
                 *place += 1;
             } else {
-                (*part, *place) = (*part + 1, 0);
+                (*chunk, *place) = (*chunk + 1, 0);
             }
         }
         true
@@ -104,7 +104,7 @@ impl<P: MutualExclusion> Member<P> {
     /// Resets the algorithms of the locks in use, and deactivates the others. Returns whether all locks are done.
     fn make_ready(&mut self, installing: &mut Installing) -> bool {
         while let Some((id, _, active)) = self.locks.active_at(installing.ready) {
-            if !self.may_go_on() {
+            if !self.has_budget() {
                 return false;
             }
             let (busy, order) =
@@ -127,10 +127,10 @@ impl<P: MutualExclusion> Member<P> {
     /// Makes the member run in the view. Instances of the old view are dropped here and nowhere else: in a new epoch,
     /// clocks may start again.
     fn begin_view(&mut self, now: u64, order: BTreeSet<(u64, LockId)>, out: &mut Out<Message<P>>) {
-        let standing = core::mem::replace(&mut self.standing, Standing::Outside);
-        let Standing::Wedged(view, frozen) = standing else { return };
-        if let OwnReport::Made(report) = frozen.report {
-            self.discard(Trash::Holding(report.into_parts()));
+        let view_state = core::mem::replace(&mut self.view_state, ViewState::Outside);
+        let ViewState::Frozen(view, frozen) = view_state else { return };
+        if let OwnReport::Complete(report) = frozen.report {
+            self.discard(Trash::Holding(report.into_chunks()));
         }
         let epoch = view.epoch;
         out.notes.push(Note::Installed { epoch });
@@ -143,9 +143,9 @@ impl<P: MutualExclusion> Member<P> {
         self.sent.retain(|_, sent| sent.0 >= epoch);
         self.parked.clear();
         self.clock_full = false;
-        self.told_table_full = false;
+        self.table_full_sent = false;
         self.message_waits = false;
-        self.standing = Standing::Running(view);
+        self.view_state = ViewState::Running(view);
         self.locks.next_view(order.len());
         self.resuming = order;
         self.early_left = self.early.len();
@@ -160,18 +160,18 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Continues to resume locks: creates the instances of locks in use, and makes the requests of local waiters, the
     /// oldest first. Then handles the messages that arrived before the view started.
-    pub(crate) fn go_on_resuming(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn continue_resuming(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else { return };
-        while self.may_go_on() {
+        while self.has_budget() {
             let Some((_, id)) = self.resuming.pop_first() else { break };
             self.spend(1);
             if self.locks.used_mut(id).is_some() {
                 self.ensure_instance(id, true);
-                self.do_wants(now, id, out);
-                self.look_after(now, id, out);
+                self.apply_effects(now, id, out);
+                self.advance(now, id, out);
             }
         }
-        while self.resuming.is_empty() && self.early_left > 0 && self.may_go_on() {
+        while self.resuming.is_empty() && self.early_left > 0 && self.has_budget() {
             let most = self.early_left.min(64);
             self.early_left -= most;
             let frames: alloc::vec::Vec<_> = self.early.drain(..most).collect();
@@ -179,7 +179,7 @@ impl<P: MutualExclusion> Member<P> {
             for frame in frames {
                 match &frame.body {
                     Body::Link { epoch: of, packet } if *of == epoch => {
-                        if self.config.has(Flaw::HigherEpochsDropped) {
+                        if self.config.has(BugSwitch::HigherEpochsDropped) {
                             let link = self.links.entry(frame.from).or_insert_with(|| Link::new(now));
                             link.pretend(packet);
                         } else {

@@ -1,33 +1,33 @@
 //! The site of one lock's algorithm at one member in one view: the gate over the cluster's algorithm.
 
 use crate::LockName;
-use crate::lock::Wants;
+use crate::lock::Effects;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::algorithms::gate_messages::Message;
 use lockkeeper_core::mutex::Settings;
-use lockkeeper_core::{Claim, MutualExclusion, Out, Setup, Site, SiteId};
+use lockkeeper_core::{LockMode, MutualExclusion, Out, Setup, Site, SiteId};
 
 /// A message to be sent, with the sender's fence clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent<W> {
     pub to: SiteId,
     pub clock: u64,
-    pub words: W,
+    pub content: W,
 }
 
 /// The context that all locks of a view share, so that no lock needs its own copy of the algorithm's options or its
 /// own buffer.
 #[derive(Clone, Debug)]
-pub(crate) struct Play<P: MutualExclusion> {
+pub(crate) struct ViewContext<P: MutualExclusion> {
     /// Number of members of the view.
     pub members: usize,
     /// This member's index among them.
     pub place: usize,
     /// The holders of the lock that is to start: site, mode, number of holds.
-    pub holders: Vec<(SiteId, Claim, u32)>,
+    pub holders: Vec<(SiteId, LockMode, u32)>,
     /// Whether the token circulates without requests.
     pub perpetual: bool,
     /// The algorithm's options: one set for all locks, or one for each home if the home plays a separate coordinator.
@@ -35,7 +35,7 @@ pub(crate) struct Play<P: MutualExclusion> {
     out: Out<Gate<P>>,
 }
 
-impl<P: MutualExclusion> Play<P> {
+impl<P: MutualExclusion> ViewContext<P> {
     /// Creates the context of a view with this many members, in which this member has index `place`.
     pub fn new(settings: &[(String, String)], members: usize, place: usize) -> Result<Self, String> {
         let first = options::<P>(settings, members.max(1), 0)?;
@@ -63,28 +63,38 @@ pub(crate) struct Instance<P: MutualExclusion>(Site<Gate<P>>);
 
 impl<P: MutualExclusion> Instance<P> {
     /// Starts the site, with the holders in `play`.
-    pub fn start(name: &LockName, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> Self {
-        let (me, home) = (play.me(), name.home(play.members));
+    pub fn start(name: &LockName, context: &mut ViewContext<P>, effects: &mut Effects<P::Message>) -> Self {
+        let (me, home) = (context.me(), crate::ids::home(name, context.members));
         // A single set of options serves all homes.
-        let options = play.options[home.min(play.options.len() - 1)].clone();
-        let setup = Setup { home: SiteId::new(home), ..Setup::new(play.members, options) };
-        let holders = &play.holders;
-        let site = Site::new(me, &mut play.out, |out| Gate::begin(me, setup, holders, out));
+        let options = context.options[home.min(context.options.len() - 1)].clone();
+        let setup = Setup { home: SiteId::new(home), ..Setup::new(context.members, options) };
+        let holders = &context.holders;
+        let site = Site::new(me, &mut context.out, |out| Gate::begin(me, setup, holders, out));
         let mut instance = Self(site);
-        instance.collect(play, wants);
+        instance.collect(context, effects);
         instance
     }
 
     /// Requests one more entry.
-    pub fn request(&mut self, claim: Claim, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        self.0.step(&mut play.out, |gate, out| gate.request(claim, out));
-        self.collect(play, wants);
+    pub fn request(
+        &mut self,
+        mode: LockMode,
+        context: &mut ViewContext<P>,
+        effects: &mut Effects<P::Message>,
+    ) {
+        self.0.step(&mut context.out, |gate, out| gate.request(mode, out));
+        self.collect(context, effects);
     }
 
     /// Releases an entry.
-    pub fn release(&mut self, claim: Claim, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        self.0.step(&mut play.out, |gate, out| gate.release(claim, out));
-        self.collect(play, wants);
+    pub fn release(
+        &mut self,
+        mode: LockMode,
+        context: &mut ViewContext<P>,
+        effects: &mut Effects<P::Message>,
+    ) {
+        self.0.step(&mut context.out, |gate, out| gate.release(mode, out));
+        self.collect(context, effects);
     }
 
     /// Handles a message. Returns `false`, without any effect, if no correct site can have sent it.
@@ -93,15 +103,15 @@ impl<P: MutualExclusion> Instance<P> {
         from: SiteId,
         clock: u64,
         message: Message<P::Message>,
-        play: &mut Play<P>,
-        wants: &mut Wants<P::Message>,
+        context: &mut ViewContext<P>,
+        effects: &mut Effects<P::Message>,
     ) -> bool {
-        let makes_sense = from.index() < play.members
-            && Gate::<P>::plausible(&message, play.members)
+        let makes_sense = from.index() < context.members
+            && Gate::<P>::plausible(&message, context.members)
             && self.0.protocol().awaits(from, &message);
         if makes_sense {
-            self.0.deliver(from, clock, message, &mut play.out);
-            self.collect(play, wants);
+            self.0.deliver(from, clock, message, &mut context.out);
+            self.collect(context, effects);
         }
         makes_sense
     }
@@ -122,17 +132,21 @@ impl<P: MutualExclusion> Instance<P> {
     }
 
     /// Collects the actions of a step. An entry gets its stamp BEFORE messages get their clocks.
-    fn collect(&mut self, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        let out = &mut play.out;
+    fn collect(&mut self, context: &mut ViewContext<P>, effects: &mut Effects<P::Message>) {
+        let out = &mut context.out;
         // No timer runs here: no site is suspected within a view. Only a message that no correct member sends could
         // set one.
         out.timers.clear();
         for _ in out.outputs.drain(..) {
-            wants.entered = Some(self.0.stamp());
+            effects.entered = Some(self.0.stamp());
         }
         let clock = self.0.fence();
         let sends = out.sends.drain(..);
-        wants.sends.extend(sends.map(|(to, message)| Sent { to, clock, words: crate::Words::Said(message) }));
+        effects.sends.extend(sends.map(|(to, message)| Sent {
+            to,
+            clock,
+            content: crate::LockContent::Algorithm(message),
+        }));
     }
 }
 

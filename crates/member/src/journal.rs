@@ -3,7 +3,7 @@
 
 use crate::member::Member;
 use crate::table::LockId;
-use crate::{LockName, LockStatus};
+use crate::{Bugs, LockName, LockStatus};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
@@ -39,7 +39,7 @@ impl Journal {
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Begins to record changes; the first one gets the number `first`. Earlier changes are unknown.
     pub fn begin_journal(&mut self, first: u64) {
         self.journal.get_or_insert_with(|| Journal { first, names: VecDeque::new() });

@@ -13,13 +13,13 @@
 
 use crate::gather::Gather;
 use crate::view::Proposal;
-use crate::{ClusterSettings, Config, Flaw, Inherited, MemberId, Node, Renewal, View};
+use crate::{BugSwitch, Bugs, ClusterSettings, Config, Inherited, MemberId, Node, Renewal, View};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// A renewal that waits until the leadership is confirmed.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PendingRenewal {
     node: Node,
     sent_ns: u64,
     epoch: u64,
@@ -44,14 +44,14 @@ pub(crate) struct Leader {
     /// Settings that an operator requested, until a view with them is decided.
     pub change: Option<ClusterSettings>,
     /// The last renewal of each node, and when it arrived.
-    heard: BTreeMap<Node, (u64, Renewal)>,
+    renewals: BTreeMap<Node, (u64, Renewal)>,
     /// When each new member was admitted: the silence of a member is counted from then, at the earliest.
     admitted: BTreeMap<Node, u64>,
     /// For each node, the R of the last lease that this leader granted to it in this term.
     answered: BTreeMap<Node, u64>,
     /// The confirmations requested from the voters, the oldest first, each with its R: the clock BEFORE the request.
     confirming: VecDeque<(u64, u64)>,
-    asked: Vec<Asked>,
+    pending: Vec<PendingRenewal>,
     /// Members that have drained and will grant nothing more.
     departed: BTreeSet<Node>,
     /// The proposed epoch, and the time of the proposal.
@@ -69,11 +69,11 @@ impl Leader {
             since_ns: now,
             applied_ns: now,
             change: None,
-            heard: BTreeMap::new(),
+            renewals: BTreeMap::new(),
             admitted: BTreeMap::new(),
             answered: BTreeMap::new(),
             confirming: VecDeque::new(),
-            asked: Vec::new(),
+            pending: Vec::new(),
             departed: BTreeSet::new(),
             proposed: None,
             exclusions: BTreeMap::new(),
@@ -85,7 +85,7 @@ impl Leader {
     pub fn applied(&mut self, now: u64, view: &View) {
         self.applied_ns = now;
         self.change.take_if(|change| *change == view.settings);
-        self.heard.retain(|node, _| view.has(*node));
+        self.renewals.retain(|node, _| view.has(*node));
         self.admitted.retain(|node, _| view.has(*node));
         self.departed.retain(|node| view.has(*node));
         for node in &view.members {
@@ -101,29 +101,29 @@ impl Leader {
         now: u64,
         node: Node,
         renewal: Renewal,
-        question: u64,
-        config: &Config,
+        number: u64,
+        config: &Config<impl Bugs>,
     ) -> Option<u64> {
-        if !renewal.farewell {
-            self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
+        if !renewal.drained {
+            self.pending.push(PendingRenewal { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
         }
-        self.heard.insert(node, (now, renewal));
+        self.renewals.insert(node, (now, renewal));
         let lately = |&(_, read): &(u64, u64)| now < read + 2 * config.round_trip_ns;
-        if self.asked.is_empty() || self.confirming.back().is_some_and(lately) {
+        if self.pending.is_empty() || self.confirming.back().is_some_and(lately) {
             return None;
         }
-        self.confirming.push_back((question, now));
-        Some(question)
+        self.confirming.push_back((number, now));
+        Some(number)
     }
 
     /// Whether one more renewal can be stored: bounds the memory that faulty members can make a leader use.
     pub fn has_room_for(&self, node: Node) -> bool {
         const MOST: usize = 16 * crate::MOST_MEMBERS;
-        self.asked.len() < MOST && (self.heard.len() < MOST || self.heard.contains_key(&node))
+        self.pending.len() < MOST && (self.renewals.len() < MOST || self.renewals.contains_key(&node))
     }
 
     /// Records that this node has drained and will grant nothing more.
-    pub fn farewell(&mut self, node: Node) {
+    pub fn mark_departed(&mut self, node: Node) {
         self.departed.insert(node);
     }
 
@@ -134,8 +134,14 @@ impl Leader {
 
     /// Handles the confirmation of the leadership by a majority: each member that asked, and knows the newest view,
     /// gets the rest of L since R.
-    pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
-        let Some(place) = self.confirming.iter().position(|&(asked, _)| asked == question) else {
+    pub fn confirmed(
+        &mut self,
+        now: u64,
+        number: u64,
+        view: &View,
+        config: &Config<impl Bugs>,
+    ) -> Vec<Lease> {
+        let Some(place) = self.confirming.iter().position(|&(asked, _)| asked == number) else {
             return Vec::new();
         };
         // Older requests have an earlier R, so their confirmations would yield shorter leases.
@@ -145,8 +151,8 @@ impl Leader {
         // `sent_ns`.
         let duration_ns = (read + config.cluster.lease_ns).saturating_sub(now).min(config.cluster.lease_ns);
         let mut leases = Vec::new();
-        for Asked { node, sent_ns, epoch } in self.asked.drain(..) {
-            let newest = epoch == view.epoch && view.has(node) || config.has(Flaw::AnswersOldEpochs);
+        for PendingRenewal { node, sent_ns, epoch } in self.pending.drain(..) {
+            let newest = epoch == view.epoch && view.has(node) || config.has(BugSwitch::AnswersOldEpochs);
             if newest && duration_ns > 0 {
                 self.answered.insert(node, read);
                 leases.push(Lease { node, sent_ns, duration_ns });
@@ -156,43 +162,44 @@ impl Leader {
     }
 
     /// Drops confirmation requests that are older than a lease. The members that wait for them renew again.
-    pub fn forget_old_question(&mut self, now: u64, config: &Config) {
+    pub fn drop_old_confirmations(&mut self, now: u64, config: &Config<impl Bugs>) {
         while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.cluster.lease_ns) {
             self.confirming.pop_front();
         }
         if self.confirming.is_empty() {
-            self.asked.clear();
+            self.pending.clear();
         }
     }
 
     /// When the last lease of a node that `view` excludes has certainly expired, on this clock. Leases of an earlier
     /// leader were granted before this term, and may be longer than the view's own: the view has inherited their
     /// length.
-    pub fn lease_over_ns(&self, node: Node, view: &View, config: &Config) -> u64 {
+    pub fn lease_over_ns(&self, node: Node, view: &View, config: &Config<impl Bugs>) -> u64 {
         let last = self.answered.get(&node).copied().unwrap_or(self.since_ns).max(self.since_ns);
-        let inherited =
-            if config.has(Flaw::OwnLeaseWaitedFor) { Inherited::of(&config.cluster) } else { view.inherited };
-        last.saturating_add(inherited.lease_wait_ns(config.margin_ns, config.flaw))
+        let inherited = if config.has(BugSwitch::OwnLeaseWaitedFor) {
+            Inherited::of(&config.cluster)
+        } else {
+            view.inherited
+        };
+        last.saturating_add(inherited.lease_wait_ns(config.margin_ns, config.bugs))
     }
 
     /// When every lease of a cluster that lost all its disks has certainly expired, on this clock.
-    pub fn founded_ns(&self, config: &Config) -> u64 {
-        if config.has(Flaw::FounderDoesNotWait) {
+    pub fn founded_ns(&self, config: &Config<impl Bugs>) -> u64 {
+        if config.has(BugSwitch::FounderDoesNotWait) {
             return 0;
         }
-        let longest = match config.flaw {
-            Some(Flaw::FounderWaitsForOwnLease) => config.cluster.lease_ns,
-            _ => config.cluster.longest_lease_ns,
-        };
+        let own_only = config.has(BugSwitch::FounderWaitsForOwnLease);
+        let longest = if own_only { config.cluster.lease_ns } else { config.cluster.longest_lease_ns };
         self.since_ns.saturating_add(config.outwait(longest))
     }
 
     /// The lease lengths that the next view inherits: only those of the present settings, once every lease from
     /// before the present view has expired.
-    fn inherited(&self, now: u64, applied: &View, config: &Config) -> Inherited {
+    fn inherited(&self, now: u64, applied: &View, config: &Config<impl Bugs>) -> Inherited {
         let present = Inherited::of(&applied.settings);
         let over =
-            self.applied_ns.saturating_add(applied.inherited.lease_wait_ns(config.margin_ns, config.flaw));
+            self.applied_ns.saturating_add(applied.inherited.lease_wait_ns(config.margin_ns, config.bugs));
         if now >= over { present } else { present.max(applied.inherited) }
     }
 
@@ -203,11 +210,11 @@ impl Leader {
         me: Node,
         applied: &View,
         joiners: &BTreeMap<Node, u64>,
-        config: &Config,
+        config: &Config<impl Bugs>,
     ) -> Option<View> {
         // Wait for the decision about the last proposal before the next one.
-        let patience = 4 * config.round_trip_ns;
-        if self.proposed.is_some_and(|(epoch, at)| epoch > applied.epoch && now < at + patience) {
+        let decision_timeout = 4 * config.round_trip_ns;
+        if self.proposed.is_some_and(|(epoch, at)| epoch > applied.epoch && now < at + decision_timeout) {
             return None;
         }
         let gone = self.gone(now, me, applied, config);
@@ -234,7 +241,7 @@ impl Leader {
         if !needed {
             return None;
         }
-        if config.has(Flaw::ProposerWaits)
+        if config.has(BugSwitch::ProposerWaits)
             && gone.iter().any(|&node| now < self.lease_over_ns(node, applied, config))
         {
             return None;
@@ -267,16 +274,17 @@ impl Leader {
 
     /// The members to exclude: those that have been silent for too long, and one end of each link that carries
     /// nothing.
-    fn gone(&self, now: u64, me: Node, applied: &View, config: &Config) -> BTreeSet<Node> {
+    fn gone(&self, now: u64, me: Node, applied: &View, config: &Config<impl Bugs>) -> BTreeSet<Node> {
         let silent_for = |node: Node| {
             let admitted = self.admitted.get(&node).map_or(self.since_ns, |&at| at);
-            now.saturating_sub(self.heard.get(&node).map_or(admitted, |&(at, _)| at))
+            now.saturating_sub(self.renewals.get(&node).map_or(admitted, |&(at, _)| at))
         };
         let others = || applied.members.iter().copied().filter(|&node| node != me);
         // A member that does not know the present view yet renews at the interval of an earlier one.
         let knows = |node: Node| {
-            let heard = self.heard.get(&node).map(|(_, renewal)| renewal);
-            heard.is_some_and(|renewal| renewal.epoch == applied.epoch) || config.has(Flaw::OwnLeaseWaitedFor)
+            let renewals = self.renewals.get(&node).map(|(_, renewal)| renewal);
+            renewals.is_some_and(|renewal| renewal.epoch == applied.epoch)
+                || config.has(BugSwitch::OwnLeaseWaitedFor)
         };
         let allowed = |node: Node| {
             if knows(node) {
@@ -312,34 +320,36 @@ impl Leader {
     /// The members that `node` cannot reach in this view. A renewal from before it installed the view is ignored: it
     /// is about links of an older view, which may have been silent because the other end was in this view already.
     fn unreachable(&self, node: Node, applied: &View) -> &[Node] {
-        let told = self.heard.get(&node).map(|(_, renewal)| renewal);
-        told.filter(|renewal| renewal.installed == applied.epoch).map_or(&[], |renewal| &renewal.unreachable)
+        let renewal_of = self.renewals.get(&node).map(|(_, renewal)| renewal);
+        renewal_of
+            .filter(|renewal| renewal.installed == applied.epoch)
+            .map_or(&[], |renewal| &renewal.unreachable)
     }
 
     /// Whether the view must be followed by another one with the same members: it was not started, or a fence clock
     /// is exhausted.
-    fn needs_new_epoch(&self, applied: &View, me: Node, config: &Config) -> bool {
+    fn needs_new_epoch(&self, applied: &View, me: Node, config: &Config<impl Bugs>) -> bool {
         let own = applied.coordinator == me && applied.term == self.term;
-        let told = |node: &Node| self.heard.get(node).map(|(_, renewal)| renewal);
-        let mut heard = applied.members.iter().filter_map(told);
-        heard.any(|renewal| {
+        let renewal_of = |node: &Node| self.renewals.get(node).map(|(_, renewal)| renewal);
+        let mut renewals = applied.members.iter().filter_map(renewal_of);
+        renewals.any(|renewal| {
             let unstarted = !own && renewal.installed < applied.epoch;
-            let left = config.has(Flaw::UnstartedViewLeft) || config.has(Flaw::TwoCoordinators);
+            let left = config.has(BugSwitch::UnstartedViewLeft) || config.has(BugSwitch::TwoCoordinators);
             unstarted && !left || renewal.clock_full && renewal.installed == applied.epoch
         })
     }
 
     /// Whether a member's table is full of idle locks, and a view that drops them would start at once: every member
     /// is reachable and runs in the present view.
-    fn has_full_table(&self, now: u64, applied: &View, config: &Config) -> bool {
+    fn has_full_table(&self, now: u64, applied: &View, config: &Config<impl Bugs>) -> bool {
         let present = |node: &Node| {
             let lately = |&&(at, ref renewal): &&(u64, Renewal)| {
                 now <= at + 2 * config.cluster.renewal_ns && renewal.installed == applied.epoch
             };
-            self.heard.get(node).filter(lately).map(|(_, renewal)| renewal.table_full)
+            self.renewals.get(node).filter(lately).map(|(_, renewal)| renewal.table_full)
         };
-        let told: Option<Vec<bool>> = applied.members.iter().map(present).collect();
-        told.is_some_and(|told| told.contains(&true))
+        let renewal_of: Option<Vec<bool>> = applied.members.iter().map(present).collect();
+        renewal_of.is_some_and(|renewal_of| renewal_of.contains(&true))
     }
 
     /// The members that may join: the view has run for a while, and every member receives the joiner's messages.
@@ -349,7 +359,7 @@ impl Leader {
         applied: &View,
         members: &[Node],
         joiners: &BTreeMap<Node, u64>,
-        config: &Config,
+        config: &Config<impl Bugs>,
     ) -> Vec<Node> {
         let heard_here = |at: u64| now <= at + 2 * config.cluster.renewal_ns;
         let known = |node: &Node| config.peers.contains(&node.id);
@@ -363,8 +373,9 @@ impl Leader {
             );
             return first.into_values().collect();
         }
-        let running =
-            |node: &Node| self.heard.get(node).is_some_and(|(_, renewal)| renewal.installed == applied.epoch);
+        let running = |node: &Node| {
+            self.renewals.get(node).is_some_and(|(_, renewal)| renewal.installed == applied.epoch)
+        };
         let settled = match &self.gather {
             Some(gather) => gather.started_ns.is_some_and(|at| now >= at + config.cluster.settle_ns),
             None => now >= self.since_ns + config.cluster.settle_ns,
@@ -374,7 +385,7 @@ impl Leader {
         }
         let heard_everywhere = |joiner: Node| {
             members.iter().all(|member| {
-                self.heard.get(member).is_some_and(|(_, renewal)| renewal.joiners.contains(&joiner))
+                self.renewals.get(member).is_some_and(|(_, renewal)| renewal.joiners.contains(&joiner))
             })
         };
         let back_off = |id: MemberId| {
@@ -425,7 +436,7 @@ mod tests {
                     joiners: Vec::new(),
                     clock_full: false,
                     table_full: false,
-                    farewell: false,
+                    drained: false,
                 };
                 leader.renewal(0, node, renewal, 1, &config);
             }

@@ -6,8 +6,8 @@
 //! does not extend to other incarnations of the member. Tokens at the member need no care: the view without it starts
 //! every lock again.
 
-use crate::member::{Member, Message, Standing};
-use crate::{Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
+use crate::member::{Member, Message, ViewState};
+use crate::{BugSwitch, Bugs, Ended, Node, Note, Out, PortRequest, SessionId};
 use core::ops::Bound;
 use lockkeeper_core::MutualExclusion;
 
@@ -16,9 +16,9 @@ use lockkeeper_core::MutualExclusion;
 pub(crate) struct Leave {
     since_ns: u64,
     /// The timeout: clients may keep their holds until then. After it, their leases are not renewed.
-    patience_until_ns: u64,
+    timeout_at_ns: u64,
     /// When the member first sent its departure notice.
-    pub farewell_ns: Option<u64>,
+    pub departed_ns: Option<u64>,
     /// Number of active locks, from the first one on, whose waiters are still to be cancelled.
     waiters: usize,
     /// Whether all sessions are being checked, and the last one that was.
@@ -29,39 +29,39 @@ pub(crate) struct Leave {
 impl Leave {
     /// The latest end of a lease that a resident client may have read before the timeout of the leave.
     pub fn promises_until_ns(self, lease_ns: u64) -> u64 {
-        self.patience_until_ns.saturating_add(lease_ns)
+        self.timeout_at_ns.saturating_add(lease_ns)
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Begins a planned leave. The member grants nothing any more, and its waiters are cancelled so that they request
     /// elsewhere.
-    pub(crate) fn leave(&mut self, now: u64, patience_ns: u64, out: &mut Out<Message<P>>) {
-        let until = now.saturating_add(patience_ns);
+    pub(crate) fn leave(&mut self, now: u64, timeout_ns: u64, out: &mut Out<Message<P>>) {
+        let until = now.saturating_add(timeout_ns);
         if let Some(leave) = &mut self.leave {
-            leave.patience_until_ns = leave.patience_until_ns.min(until);
+            leave.timeout_at_ns = leave.timeout_at_ns.min(until);
         } else {
             let waiters = self.locks.active_count();
             self.leave = Some(Leave {
                 since_ns: now,
-                patience_until_ns: until,
-                farewell_ns: None,
+                timeout_at_ns: until,
+                departed_ns: None,
                 waiters,
                 looks: false,
                 after: None,
             });
         }
-        self.go_on_leaving(now, out);
+        self.continue_leaving(now, out);
     }
 
     /// Whether the leases of clients may still be renewed.
     pub(crate) fn promises(&self, now: u64) -> bool {
-        self.leave.is_none_or(|leave| now < leave.patience_until_ns)
+        self.leave.is_none_or(|leave| now < leave.timeout_at_ns)
     }
 
     /// Whether this member has sent its departure notice.
-    pub(crate) fn said_farewell(&self) -> bool {
-        self.leave.is_some_and(|leave| leave.farewell_ns.is_some())
+    pub(crate) fn has_departed(&self) -> bool {
+        self.leave.is_some_and(|leave| leave.departed_ns.is_some())
     }
 
     /// Whether waiters are still to be cancelled, or sessions still to be checked.
@@ -71,8 +71,8 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Advances the leave: ends sessions without holds or whose leases have expired, and sends the departure notice
     /// once none is left.
-    pub(crate) fn go_on_leaving(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        if let Some(leave) = self.leave.as_mut().filter(|leave| leave.farewell_ns.is_none()) {
+    pub(crate) fn continue_leaving(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        if let Some(leave) = self.leave.as_mut().filter(|leave| leave.departed_ns.is_none()) {
             leave.looks = true;
             self.sweep_out(now, out);
         }
@@ -82,7 +82,7 @@ impl<P: MutualExclusion> Member<P> {
     /// requests.
     pub(crate) fn sweep_out(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while let Some(leave) = self.leave.filter(|leave| leave.waiters > 0) {
-            if !self.may_go_on() {
+            if !self.has_budget() {
                 return;
             }
             self.spend(1);
@@ -95,8 +95,8 @@ impl<P: MutualExclusion> Member<P> {
                 None => self.leave = Some(Leave { waiters: last.saturating_sub(1), ..leave }),
             }
         }
-        while let Some(Leave { patience_until_ns, looks: true, after, .. }) = self.leave {
-            if !self.may_go_on() {
+        while let Some(Leave { timeout_at_ns, looks: true, after, .. }) = self.leave {
+            if !self.has_budget() {
                 return;
             }
             self.spend(1);
@@ -108,7 +108,7 @@ impl<P: MutualExclusion> Member<P> {
                 break;
             };
             // A session without a hold ends although its lease runs: a lease without a hold protects nothing.
-            let over = now >= patience_until_ns && now >= self.promised_until_ns(session);
+            let over = now >= timeout_at_ns && now >= self.promised_until_ns(session);
             let ends = session.is_done() || over;
             if let Some(leave) = &mut self.leave {
                 leave.after = Some(id);
@@ -117,13 +117,13 @@ impl<P: MutualExclusion> Member<P> {
                 self.end_session(now, id, out);
             }
         }
-        self.say_farewell(now, out);
+        self.send_departure_notice(now, out);
     }
 
     /// Sends the departure notice once no session and no hold is left.
-    fn say_farewell(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        let Some(leave) = self.leave.filter(|leave| leave.farewell_ns.is_none()) else { return };
-        if matches!(self.standing, Standing::Outside) {
+    fn send_departure_notice(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let Some(leave) = self.leave.filter(|leave| leave.departed_ns.is_none()) else { return };
+        if matches!(self.view_state, ViewState::Outside) {
             // Another member may still remember its request to join, and a view that includes it would wait for its
             // report.
             if now >= leave.since_ns + 4 * self.config.cluster.renewal_ns {
@@ -132,18 +132,18 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let used = !self.sessions.is_empty() || self.held > 0;
-        if used && !self.config.has(Flaw::LeavesInUse) {
+        if used && !self.config.has(BugSwitch::LeavesInUse) {
             return;
         }
         self.lease_until_ns = 0;
-        self.leave = Some(Leave { farewell_ns: Some(now), ..leave });
-        self.ask_for_lease(now, out);
+        self.leave = Some(Leave { departed_ns: Some(now), ..leave });
+        self.send_renewal(now, out);
     }
 
     /// Lets a leaving leader transfer its leadership, after which it leaves as other members do. Returns `true` if it
     /// has to propose the view without it by itself, because no other member stays or no voter takes over.
     pub(crate) fn hands_on(&self, now: u64, out: &mut Out<Message<P>>) -> bool {
-        let Some(since) = self.leave.and_then(|leave| leave.farewell_ns) else { return false };
+        let Some(since) = self.leave.and_then(|leave| leave.departed_ns) else { return false };
         let Some(leader) = &self.leader else { return false };
         let stays = |node: &Node| *node != self.me && !leader.has_departed(*node);
         if !self.applied.members.iter().any(stays) || now >= since + 8 * self.config.election_ns {
@@ -158,7 +158,7 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Ends this incarnation.
     pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {
-        self.standing = Standing::Excluded;
+        self.view_state = ViewState::Excluded;
         self.retire();
         out.notes.push(if self.leave.is_some() { Note::Left } else { Note::Excluded });
     }

@@ -5,10 +5,15 @@
 //! their clients, and start the algorithms again with these holders inside. A member grants a lock only while its
 //! lease runs, and every hold carries a fence, except for one of several permits.
 //!
+//! Simulations create members with bug switches, `Member<P, Option<BugSwitch>>`. The member of a daemon, `Member<P>`,
+//! has none: see [`lockkeeper_session::bug_switches`].
+//!
+//! The other half of a session, at the client, and the messages between both are in `lockkeeper-session`.
+//!
 //! | module | content |
 //! |---|---|
 //! | [`member`] | [`Member`]: events in, [`Out`] out; the driver's duties are numbered there |
-//! | [`messages`] | messages between members, clients and consensus |
+//! | [`messages`] | messages between members and consensus; events and actions |
 //! | [`config`] | [`Config`]: the settings of one member |
 //! | [`settings`] | [`ClusterSettings`], which all members share, and lease waits with an allowance for clock drift |
 //! | [`view`] | [`View`]: the members, the coordinator, and the members that were excluded |
@@ -23,32 +28,25 @@
 //! | `session`, `clients` | a client's session at its member |
 //! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; more fences for a hold |
 //! | `guard` | validation of frames from other members |
-//! | [`client`] | [`ClientSession`]: the client's half of a session |
-//! | [`client_link`] | [`ClientLink`]: when the client resends, gives up a daemon, and connects to another one |
 //! | `journal` | the locks that have changed, for watchers |
 //! | [`survey`] | holders and waiters of all members; [`why`] a client waits |
 //! | [`history`] | checks a recorded history of consensus against its contract with members |
-//! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
-//! | [`flaws`] | [`Flaw`]: bug switches for tests |
 #![no_std]
 
 extern crate alloc;
 
-pub mod client;
-pub mod client_link;
+mod capacity;
+pub mod chunks;
 mod clients;
 pub mod config;
-pub mod fence;
-pub mod flaws;
+mod frame_validation;
 mod gather;
-mod guard;
 pub mod history;
 mod ids;
 mod index;
 mod install;
 mod instance;
 mod journal;
-mod kept;
 mod leader;
 mod leave;
 mod link;
@@ -56,31 +54,30 @@ mod lock;
 mod locks;
 pub mod member;
 pub mod messages;
-pub mod parts;
+pub mod query;
 mod resident;
-mod room;
 mod session;
 pub mod settings;
 mod slices;
-pub mod survey;
 mod table;
 pub mod view;
 mod views;
 
-pub use client::{ClientSession, KEPT_NS, Progress};
-pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
+pub use chunks::{Chunk, ChunkedList};
 pub use config::Config;
-pub use fence::Fence;
-pub use flaws::Flaw;
-pub use guard::MOST_MEMBERS;
-pub use ids::{Acquisition, LockName, MemberId, Node, SessionId};
+pub use frame_validation::MOST_MEMBERS;
+pub use ids::{MemberId, Node};
 pub use link::Packet;
-pub use lockkeeper_core::Claim;
-pub use lockkeeper_text::{BadText, LONGEST_NAME, LONGEST_TAG, check_name, check_tag};
+pub use lockkeeper_session::{
+    Acquisition, BadText, BugSwitch, Bugs, Ended, Fence, Generation, LONGEST_NAME, LONGEST_TAG, LockMode,
+    LockName, LockRequest, NoBugs, SessionId, Tag, ToClient, ToMember, check_name, check_tag,
+};
 pub use member::Member;
 pub use messages::*;
-pub use parts::{Items, Part};
+pub use query::{
+    LockList, LockScan, LockStatus, Participant, Query, Reply, WaitCause, WaitExplanation, WaitGraph,
+    waiters, why,
+};
 pub use resident::{NoFence, NotOpened};
 pub use settings::{ClusterSettings, Inherited, certainly_left};
-pub use survey::{Because, LockStatus, Query, Reply, Table, TableScan, WaitGraph, Who, Why, waiters, why};
 pub use view::View;

@@ -17,7 +17,7 @@ pub struct Packet<T> {
 
 /// When the receiver has to send an acknowledgement. A payload in the other direction carries one too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum AckTiming {
     /// No acknowledgement is due, or a timer for it is already set.
     None,
     /// After a delay, unless a payload carries it earlier.
@@ -42,7 +42,7 @@ pub(crate) struct Link<T> {
     owed: u32,
     owed_since_ns: u64,
     /// Whether a timer for the acknowledgement is set.
-    looked_after: bool,
+    ack_timer_set: bool,
     last_sent_ns: u64,
     /// When the other end last acknowledged a payload, or the first unacknowledged payload was sent.
     progress_ns: u64,
@@ -64,7 +64,7 @@ impl<T: Clone> Link<T> {
             early: BTreeMap::new(),
             owed: 0,
             owed_since_ns: now,
-            looked_after: false,
+            ack_timer_set: false,
             last_sent_ns: now,
             progress_ns: now,
         }
@@ -85,16 +85,22 @@ impl<T: Clone> Link<T> {
 
     /// Handles a packet. Moves up to `most` payloads that are next in order to `deliver`, and returns when to
     /// acknowledge.
-    pub fn receive(&mut self, now: u64, packet: Packet<T>, most: usize, deliver: &mut VecDeque<T>) -> Answer {
+    pub fn receive(
+        &mut self,
+        now: u64,
+        packet: Packet<T>,
+        most: usize,
+        deliver: &mut VecDeque<T>,
+    ) -> AckTiming {
         // An acknowledgement of payloads that were never sent is invalid.
         if packet.acknowledged > self.next_to_send {
-            return Answer::None;
+            return AckTiming::None;
         }
         while self.unacknowledged.front().is_some_and(|&(number, _)| number < packet.acknowledged) {
             self.unacknowledged.pop_front();
             self.progress_ns = now;
         }
-        let Some((number, payload)) = packet.payload else { return Answer::None };
+        let Some((number, payload)) = packet.payload else { return AckTiming::None };
         let repeated = number < self.next_to_deliver;
         let window = self.next_to_deliver..self.next_to_deliver + Self::MOST_EARLY;
         if window.contains(&number) {
@@ -106,10 +112,10 @@ impl<T: Clone> Link<T> {
         }
         self.owed += 1;
         if repeated || self.owed >= Self::MOST_OWED {
-            return Answer::AtOnce;
+            return AckTiming::AtOnce;
         }
         // Under load, one timer serves many payloads.
-        if core::mem::replace(&mut self.looked_after, true) { Answer::None } else { Answer::Soon }
+        if core::mem::replace(&mut self.ack_timer_set, true) { AckTiming::None } else { AckTiming::Soon }
     }
 
     /// Moves up to `most` payloads that are next in order to `deliver`.
@@ -127,7 +133,7 @@ impl<T: Clone> Link<T> {
     }
 
     /// Delivers up to `most` of the payloads that were left for a later step.
-    pub fn go_on_delivering(&mut self, now: u64, most: usize, deliver: &mut VecDeque<T>) {
+    pub fn continue_delivering(&mut self, now: u64, most: usize, deliver: &mut VecDeque<T>) {
         self.deliver(most, deliver);
         if self.owed == 0 {
             self.owed_since_ns = now;
@@ -139,7 +145,7 @@ impl<T: Clone> Link<T> {
     /// is in the future, the caller sets the timer again. `None` if nothing has to be acknowledged.
     pub fn acknowledges_at(&mut self, now: u64, wait_ns: u64) -> Option<u64> {
         let at = self.owed_since_ns + wait_ns;
-        self.looked_after = self.owed > 0 && at > now;
+        self.ack_timer_set = self.owed > 0 && at > now;
         (self.owed > 0).then_some(at)
     }
 
@@ -177,7 +183,7 @@ impl<T: Clone> Link<T> {
     }
 
     /// The next packets of the retransmission, at most `most`.
-    pub fn go_on_resending(&mut self, most: usize) -> impl Iterator<Item = Packet<T>> + '_ {
+    pub fn continue_resending(&mut self, most: usize) -> impl Iterator<Item = Packet<T>> + '_ {
         // Payloads may have been acknowledged since the last step: `resend_from` can lie before `first`, or there is
         // no payload left.
         let first = self.unacknowledged.front().map_or(self.next_to_send, |&(number, _)| number);
@@ -223,22 +229,22 @@ mod tests {
     fn payloads_carry_acknowledgements() {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
         let first = a.send(0, 10);
-        assert_eq!(b.receive(0, first.clone(), usize::MAX, &mut VecDeque::new()), Answer::Soon);
+        assert_eq!(b.receive(0, first.clone(), usize::MAX, &mut VecDeque::new()), AckTiming::Soon);
         assert!(b.owes());
         assert_eq!(
             b.receive(0, first, usize::MAX, &mut VecDeque::new()),
-            Answer::AtOnce,
+            AckTiming::AtOnce,
             "the payload is a duplicate"
         );
         let reply = b.send(0, 1);
         assert!(!b.owes());
-        assert_eq!(a.receive(0, reply, usize::MAX, &mut VecDeque::new()), Answer::Soon);
+        assert_eq!(a.receive(0, reply, usize::MAX, &mut VecDeque::new()), AckTiming::Soon);
         assert!(!a.resend(5, 5), "the reply acknowledged every payload");
         let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();
         let answers: Vec<_> =
             many.into_iter().map(|packet| b.receive(0, packet, usize::MAX, &mut VecDeque::new())).collect();
-        assert_eq!(answers.iter().filter(|answer| **answer != Answer::None).count(), 1);
-        assert_eq!(answers.last(), Some(&Answer::AtOnce));
+        assert_eq!(answers.iter().filter(|answer| **answer != AckTiming::None).count(), 1);
+        assert_eq!(answers.last(), Some(&AckTiming::AtOnce));
     }
 
     #[test]
@@ -246,14 +252,14 @@ mod tests {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
         let mut receive =
             |b: &mut Link<u32>, now| b.receive(now, a.send(now, 1), usize::MAX, &mut VecDeque::new());
-        assert_eq!(receive(&mut b, 0), Answer::Soon);
+        assert_eq!(receive(&mut b, 0), AckTiming::Soon);
         b.send(1, 2);
-        assert_eq!(receive(&mut b, 3), Answer::None, "the timer is already set");
+        assert_eq!(receive(&mut b, 3), AckTiming::None, "the timer is already set");
         assert_eq!(b.acknowledges_at(12, 12), Some(15), "the payload arrived after the last acknowledgement");
-        assert_eq!(receive(&mut b, 14), Answer::None);
+        assert_eq!(receive(&mut b, 14), AckTiming::None);
         assert_eq!(b.acknowledges_at(15, 12), Some(15));
         b.acknowledgement();
-        assert_eq!(receive(&mut b, 16), Answer::Soon, "the timer has expired");
+        assert_eq!(receive(&mut b, 16), AckTiming::Soon, "the timer has expired");
         b.send(17, 2);
         assert_eq!(b.acknowledges_at(28, 12), None);
     }
@@ -266,7 +272,10 @@ mod tests {
         assert_eq!(take(&mut b, second.clone()), []);
         assert_eq!(take(&mut b, second), []);
         assert!(a.resend(5, 5));
-        assert_eq!((a.go_on_resending(1).count(), a.go_on_resending(5).count(), a.resends()), (1, 1, false));
+        assert_eq!(
+            (a.continue_resending(1).count(), a.continue_resending(5).count(), a.resends()),
+            (1, 1, false)
+        );
         let mut one = VecDeque::new();
         b.clone().receive(5, first.clone(), 1, &mut one);
         assert_eq!(one, [10], "the rest is left for later");

@@ -1,23 +1,23 @@
 //! One named lock at one member: its instance in the present view, its local queue, its local holds.
 
-use crate::instance::{Instance, Play, Sent};
-use crate::{Acquisition, Fence, LockName, Tag, Words};
+use crate::instance::{Instance, Sent, ViewContext};
+use crate::{Acquisition, Fence, LockContent, LockName, Tag};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use lockkeeper_core::{Claim, MutualExclusion, SiteId};
+use lockkeeper_core::{LockMode, MutualExclusion, SiteId};
 
 /// A request of a client of this member that waits for the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub acquisition: Acquisition,
-    pub claim: Claim,
-    pub patience_until_ns: Option<u64>,
+    pub mode: LockMode,
+    pub timeout_at_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
     /// Number of further entries that the client asked for as a delegation.
-    pub more: u32,
+    pub delegated_entries: u32,
     /// Whether the request is a non-blocking one: it waits only for the reply to a recall of an idle delegation.
-    pub tries: bool,
+    pub non_blocking: bool,
     pub tag: Tag,
     /// Position of the request among all requests of the member, over all locks.
     pub order: u64,
@@ -32,12 +32,12 @@ pub(crate) struct Hold {
     pub acquisition: Option<Acquisition>,
     /// Further acquisitions of the same session (reentrant requests).
     pub again: Vec<Acquisition>,
-    pub claim: Claim,
+    pub mode: LockMode,
     pub fence: Option<Fence>,
     /// Number of further entries that the client may make under its delegation; 0 once a recall was sent.
-    pub more: u32,
+    pub delegated_entries: u32,
     /// Whether the hold was granted with a delegation.
-    pub was_kept: bool,
+    pub was_delegated: bool,
     pub tag: Tag,
     pub since_ns: u64,
     /// Deadline after which the hold is revoked, if the request set one.
@@ -72,22 +72,22 @@ impl Hold {
 pub(crate) struct Grant {
     pub acquisition: Acquisition,
     pub fence: Option<Fence>,
-    pub more: u32,
+    pub delegated_entries: u32,
     /// Whether another client waits already.
-    pub brief: bool,
-    pub patience_until_ns: Option<u64>,
+    pub contended: bool,
+    pub timeout_at_ns: Option<u64>,
     pub longest_until_ns: Option<u64>,
 }
 
 /// The actions of one step of a lock. The member reuses the buffers.
 #[derive(Clone, Debug)]
-pub(crate) struct Wants<M> {
+pub(crate) struct Effects<M> {
     /// Grants to clients of this member.
     pub grants: Vec<Grant>,
     /// Holds whose delegations are to be recalled.
-    pub wanted: Vec<Acquisition>,
+    pub recalls: Vec<Acquisition>,
     /// Messages to other sites of the lock.
-    pub sends: Vec<Sent<Words<M>>>,
+    pub sends: Vec<Sent<LockContent<M>>>,
     /// The stamp of an entry that the algorithm has just granted to this member.
     pub entered: Option<u64>,
     /// A waiter could be granted the lock if the lease ran.
@@ -96,11 +96,11 @@ pub(crate) struct Wants<M> {
     pub clock_full: bool,
 }
 
-impl<M> Default for Wants<M> {
+impl<M> Default for Effects<M> {
     fn default() -> Self {
         Self {
             grants: Vec::new(),
-            wanted: Vec::new(),
+            recalls: Vec::new(),
             sends: Vec::new(),
             entered: None,
             parked: false,
@@ -118,12 +118,12 @@ pub(crate) struct Rules {
     /// See [`Config::rounds`](crate::Config::rounds).
     pub rounds: u32,
     pub largest_clock: u64,
-    /// See [`Config::most_more`](crate::Config::most_more).
-    pub most_more: u32,
-    /// See [`Config::most_brief`](crate::Config::most_brief).
-    pub most_brief: u32,
+    /// See [`Config::max_delegated_entries`](crate::Config::max_delegated_entries).
+    pub max_delegated_entries: u32,
+    /// See [`Config::max_contended_entries`](crate::Config::max_contended_entries).
+    pub max_contended_entries: u32,
     /// Bug switch: reserves no fences for the further entries of a delegation.
-    pub sets_nothing_aside: bool,
+    pub reserves_no_fences: bool,
 }
 
 /// A lock at one member. A member may know millions of locks, so the state that idle locks do not need is boxed in
@@ -141,9 +141,9 @@ pub(crate) struct Lock<P: MutualExclusion> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Active {
     /// The mode requested from the algorithm, until the algorithm grants it.
-    asked: Option<Claim>,
+    requested: Option<LockMode>,
     /// The mode in which this member is inside, from the algorithm's point of view, and the number of its entries.
-    inside: Option<(Claim, u32)>,
+    inside: Option<(LockMode, u32)>,
     /// The stamp of the last entry, if no hold has used it yet.
     fresh: Option<u64>,
     pub queue: VecDeque<Waiter>,
@@ -161,7 +161,7 @@ pub(crate) struct Active {
 impl Active {
     /// Resets the state of the algorithm. The queue and the holds stay.
     pub fn begin_view(&mut self) {
-        self.asked = None;
+        self.requested = None;
         self.inside = None;
         self.fresh = None;
         self.in_a_row = 0;
@@ -176,7 +176,7 @@ impl Active {
 
     /// Whether the lock is idle: no waiter, no hold, and nothing requested from the algorithm.
     pub fn is_at_rest(&self) -> bool {
-        !self.is_busy() && self.asked.is_none() && self.inside.is_none()
+        !self.is_busy() && self.requested.is_none() && self.inside.is_none()
     }
 
     /// Whether a client of this member holds the lock or waits for it.
@@ -185,21 +185,21 @@ impl Active {
     }
 
     /// Whether a request in this mode would have to wait for a local waiter or holder.
-    pub fn is_in_the_way_of(&self, claim: Claim) -> bool {
-        !self.queue.is_empty() || self.holds.iter().any(|hold| hold.claim.conflicts(claim))
+    pub fn is_in_the_way_of(&self, mode: LockMode) -> bool {
+        !self.queue.is_empty() || self.holds.iter().any(|hold| hold.mode.conflicts(mode))
     }
 
     /// Whether only delegations that may be idle stand between a request and the lock.
     pub fn is_perhaps_unused(&self) -> bool {
         self.queue.is_empty()
-            && self.holds.iter().all(|hold| hold.more > 0 && hold.revoked_until_ns.is_none())
+            && self.holds.iter().all(|hold| hold.delegated_entries > 0 && hold.revoked_until_ns.is_none())
     }
 
     /// The lock's entry in the report: the mode and the number of holds. Simultaneous holds always have the same
     /// mode.
-    pub fn held(&self) -> Option<(Claim, u32)> {
-        let claim = self.holds.first()?.claim;
-        Some((claim, self.holds.len() as u32))
+    pub fn held(&self) -> Option<(LockMode, u32)> {
+        let mode = self.holds.first()?.mode;
+        Some((mode, self.holds.len() as u32))
     }
 
     /// The hold of an acquisition.
@@ -208,7 +208,7 @@ impl Active {
     }
 
     /// The mode and number of entries, if one of the entries has no hold: it is fresh, or its hold was released.
-    fn unused(&self) -> Option<(Claim, u32)> {
+    fn unused(&self) -> Option<(LockMode, u32)> {
         self.inside.filter(|&(_, count)| count as usize > self.holds.len())
     }
 }
@@ -223,11 +223,16 @@ impl<P: MutualExclusion> Lock<P> {
     }
 
     /// Starts the instance of a view. `own` are the entries with which this member starts inside.
-    pub fn start(&mut self, own: Option<(Claim, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
+    pub fn start(
+        &mut self,
+        own: Option<(LockMode, u32)>,
+        context: &mut ViewContext<P>,
+        effects: &mut Effects<P::Message>,
+    ) {
         if let Some(active) = &mut self.active {
             active.inside = own;
         }
-        self.instance = Some(Instance::start(&self.name, play, wants));
+        self.instance = Some(Instance::start(&self.name, context, effects));
     }
 
     /// Handles a message of the algorithm. Returns `false` if the message is invalid.
@@ -235,28 +240,30 @@ impl<P: MutualExclusion> Lock<P> {
         &mut self,
         from: SiteId,
         clock: u64,
-        words: Words<P::Message>,
-        play: &mut Play<P>,
-        wants: &mut Wants<P::Message>,
+        content: LockContent<P::Message>,
+        context: &mut ViewContext<P>,
+        effects: &mut Effects<P::Message>,
     ) -> bool {
-        let taken = match (&mut self.instance, words) {
-            (Some(instance), Words::Said(message)) => instance.message(from, clock, message, play, wants),
-            // `Words::Wake` only has to create the instance, which the caller has done.
+        let taken = match (&mut self.instance, content) {
+            (Some(instance), LockContent::Algorithm(message)) => {
+                instance.message(from, clock, message, context, effects)
+            }
+            // `LockContent::Wake` only has to create the instance, which the caller has done.
             _ => true,
         };
-        self.take_entered(wants);
+        self.take_entered(effects);
         taken
     }
 
     /// Records an entry that the algorithm has granted.
-    fn take_entered(&mut self, wants: &mut Wants<P::Message>) {
-        let entered = wants.entered.take();
+    fn take_entered(&mut self, effects: &mut Effects<P::Message>) {
+        let entered = effects.entered.take();
         if let Some(active) = &mut self.active
             && entered.is_some()
-            && let Some(claim) = active.asked.take()
+            && let Some(mode) = active.requested.take()
         {
             // One more entry: readers and permits of one member may be inside several times.
-            active.inside = Some((claim, active.inside.map_or(1, |(_, count)| count + 1)));
+            active.inside = Some((mode, active.inside.map_or(1, |(_, count)| count + 1)));
             active.fresh = entered;
             active.in_a_row = 0;
             active.waited = active.queue.len() as u32;
@@ -265,98 +272,108 @@ impl<P: MutualExclusion> Lock<P> {
 
     /// Advances the lock until no transition is possible: grants, releases to the algorithm, requests. Then recalls
     /// delegations that are in the way.
-    pub fn look_after(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        while self.go_on(rules, play, wants) {}
-        self.ask_back(wants);
+    pub fn advance(&mut self, rules: Rules, context: &mut ViewContext<P>, effects: &mut Effects<P::Message>) {
+        while self.advance_once(rules, context, effects) {}
+        self.recall_delegations(effects);
     }
 
     /// Recalls all delegations if another client waits for the lock, here or at another member.
-    fn ask_back(&mut self, wants: &mut Wants<P::Message>) {
+    fn recall_delegations(&mut self, effects: &mut Effects<P::Message>) {
         let (Some(active), Some(instance)) = (&mut self.active, &self.instance) else { return };
         if active.queue.is_empty() && !instance.is_wanted() {
             return;
         }
-        for hold in active.holds.iter_mut().filter(|hold| hold.more > 0) {
-            hold.more = 0;
-            wants.wanted.extend(hold.acquisition);
+        for hold in active.holds.iter_mut().filter(|hold| hold.delegated_entries > 0) {
+            hold.delegated_entries = 0;
+            effects.recalls.extend(hold.acquisition);
         }
     }
 
     /// Makes one transition. Returns `false` if none is possible.
-    fn go_on(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> bool {
+    fn advance_once(
+        &mut self,
+        rules: Rules,
+        context: &mut ViewContext<P>,
+        effects: &mut Effects<P::Message>,
+    ) -> bool {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
-        let first = active.queue.front().map(|waiter| waiter.claim);
-        if let Some((claim, count)) = active.unused() {
+        let first = active.queue.front().map(|waiter| waiter.mode);
+        if let Some((mode, count)) = active.unused() {
             // An exclusive entry can pass from one local client to the next without the algorithm. Other members may
             // wait too, so this ends after `rounds` grants for each client that waited at the entry. With 3 waiters
             // and 2 rounds: after 6 grants, the next one needs the algorithm again.
             let turn = active.waited.saturating_mul(rules.rounds);
-            let follows = claim == Claim::Alone && active.in_a_row < turn;
-            if first == Some(claim) && (active.fresh.is_some() || follows) {
-                return self.let_in(rules, wants);
+            let follows = mode == LockMode::Exclusive && active.in_a_row < turn;
+            if first == Some(mode) && (active.fresh.is_some() || follows) {
+                return self.grant_first_waiter(rules, effects);
             }
             // No local waiter can use the entry: give it back to the algorithm.
             active.fresh = None;
-            active.inside = (count > 1).then_some((claim, count - 1));
-            instance.release(claim, play, wants);
-            self.take_entered(wants);
+            active.inside = (count > 1).then_some((mode, count - 1));
+            instance.release(mode, context, effects);
+            self.take_entered(effects);
             return true;
         }
-        let Some(claim) = first else { return false };
-        let alone = active.inside.is_some_and(|(claim, _)| claim == Claim::Alone);
-        if alone || active.asked.is_some() {
+        let Some(mode) = first else { return false };
+        let alone = active.inside.is_some_and(|(mode, _)| mode == LockMode::Exclusive);
+        if alone || active.requested.is_some() {
             return false;
         }
-        active.asked = Some(claim);
-        instance.request(claim, play, wants);
-        self.take_entered(wants);
+        active.requested = Some(mode);
+        instance.request(mode, context, effects);
+        self.take_entered(effects);
         true
     }
 
     /// Grants an unused entry to the first waiter of the local queue. Returns `false` if the lease or the fence clock
     /// does not allow it.
-    fn let_in(&mut self, rules: Rules, wants: &mut Wants<P::Message>) -> bool {
+    fn grant_first_waiter(&mut self, rules: Rules, effects: &mut Effects<P::Message>) -> bool {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
         if !rules.lease_runs {
-            wants.parked = true;
+            effects.parked = true;
             return false;
         }
         let clock = active.fresh.unwrap_or_else(|| instance.stamp());
         let fence = (clock <= rules.largest_clock).then(|| Fence::new(rules.epoch, clock)).flatten();
         let Some(fence) = fence else {
-            wants.clock_full = true;
+            effects.clock_full = true;
             return false;
         };
         let Some(waiter) = active.queue.pop_front() else { return false };
         active.fresh = None;
         active.in_a_row = active.in_a_row.saturating_add(1);
         let others_wait = !active.queue.is_empty() || instance.is_wanted();
-        let more = waiter.more.min(if others_wait { rules.most_brief } else { rules.most_more });
+        let delegated_entries = waiter.delegated_entries.min(if others_wait {
+            rules.max_contended_entries
+        } else {
+            rules.max_delegated_entries
+        });
         // The delegation's entries take the fences `clock + 1 ..= clock + more`; without room for all of them there
         // is no delegation.
-        let more = if clock + u64::from(more) <= rules.largest_clock { more } else { 0 };
-        if !rules.sets_nothing_aside {
-            instance.set_aside(more.into());
+        let delegated_entries =
+            if clock + u64::from(delegated_entries) <= rules.largest_clock { delegated_entries } else { 0 };
+        if !rules.reserves_no_fences {
+            instance.set_aside(delegated_entries.into());
         }
-        let fence = waiter.claim.has_fence().then_some(fence);
+        let fence = waiter.mode.has_fence().then_some(fence);
         let acquisition = waiter.acquisition;
         let longest_until_ns = waiter.longest_hold_ns.map(|longest| rules.now.saturating_add(longest));
-        let patience_until_ns = waiter.patience_until_ns;
-        wants.grants.push(Grant {
+        let timeout_at_ns = waiter.timeout_at_ns;
+        effects.grants.push(Grant {
             acquisition,
             fence,
-            more,
-            brief: others_wait,
-            patience_until_ns,
+            delegated_entries,
+            contended: others_wait,
+            timeout_at_ns,
             longest_until_ns,
         });
         active.holds.push(Hold {
             acquisition: Some(acquisition),
             again: Vec::new(),
-            claim: waiter.claim,
+            mode: waiter.mode,
             fence,
-            more: if others_wait { 0 } else { more },
-            was_kept: more > 0,
+            delegated_entries: if others_wait { 0 } else { delegated_entries },
+            was_delegated: delegated_entries > 0,
             tag: waiter.tag,
             since_ns: rules.now,
             longest_until_ns,

@@ -3,14 +3,14 @@
 use crate::instance::Sent;
 use crate::link::Link;
 use crate::lock::Rules;
-use crate::member::{Due, Member, Message};
+use crate::member::{Member, Message, Timer};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Body, Claim, Flaw, LockMessage, Node, Note, Out, ToClient, Words};
+use crate::{Body, BugSwitch, Bugs, LockContent, LockMessage, LockMode, Node, Note, Out, ToClient};
 use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Creates the lock's instance of this view, if there is none yet. `own` is set if a client of this member uses
     /// the lock. The actions of the start are left for [`Self::do_wants`].
     pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
@@ -20,25 +20,25 @@ impl<P: MutualExclusion> Member<P> {
         let Some(view) = self.running() else { return };
         let holders = self.locks.holders_at_start(id);
         let mut holders: Vec<_> =
-            holders.filter_map(|held| Some((view.site(held.node)?, held.claim, held.units))).collect();
+            holders.filter_map(|held| Some((view.site(held.node)?, held.mode, held.units))).collect();
         holders.sort_unstable();
-        let Some(play) = &mut self.play else { return };
+        let Some(context) = &mut self.context else { return };
         let active = &self.locks.get(id).active;
         let held = active.as_ref().is_some_and(|active| !active.holds.is_empty());
-        if self.config.has(Flaw::ReportChanges) && !held {
-            holders.retain(|&(site, ..)| site != play.me());
+        if self.config.has(BugSwitch::ReportChanges) && !held {
+            holders.retain(|&(site, ..)| site != context.me());
         }
-        let own_hold = holders.iter().find(|&&(site, ..)| site == play.me());
-        let own_hold = own_hold.map(|&(_, claim, units)| (claim, units));
+        let own_hold = holders.iter().find(|&&(site, ..)| site == context.me());
+        let own_hold = own_hold.map(|&(_, mode, units)| (mode, units));
         if own_hold.is_some() {
             self.locks.activate(id);
         }
-        let token_at_home = holders.iter().all(|&(_, claim, _)| claim != Claim::Alone);
-        play.holders = holders;
+        let token_at_home = holders.iter().all(|&(_, mode, _)| mode != LockMode::Exclusive);
+        context.holders = holders;
         self.locks.renew(id);
         let lock = self.locks.get_mut(id);
-        lock.start(own_hold, play, &mut self.wants);
-        // Holds that were released while the member was frozen: the algorithm starts as reported, and `look_after`
+        lock.start(own_hold, context, &mut self.effects);
+        // Holds that were released while the member was frozen: the algorithm starts as reported, and `advance`
         // then gives the unused entries back.
         if let Some(active) = &mut lock.active {
             let before = active.holds.len();
@@ -47,14 +47,14 @@ impl<P: MutualExclusion> Member<P> {
         }
         // No request reaches a token that circulates without requests: the home has to be notified that the lock is
         // in use.
-        let home = lock.name.home(play.members);
-        if own && play.perpetual && home != play.place && token_at_home {
-            self.wants.sends.push(Sent { to: SiteId::new(home), clock: 0, words: Words::Wake });
+        let home = crate::ids::home(&lock.name, context.members);
+        if own && context.perpetual && home != context.place && token_at_home {
+            self.effects.sends.push(Sent { to: SiteId::new(home), clock: 0, content: LockContent::Wake });
         }
     }
 
     /// Advances a lock: grants to waiters where possible, and requests to the algorithm for the others.
-    pub(crate) fn look_after(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
+    pub(crate) fn advance(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
         self.note_change(id);
         let Some((epoch, members)) = self.running().map(|view| (view.epoch, view.members.len())) else {
             return;
@@ -65,27 +65,27 @@ impl<P: MutualExclusion> Member<P> {
         let rules = Rules {
             now,
             epoch,
-            lease_runs: now < self.lease_until_ns || self.config.has(Flaw::GrantsWithoutLease),
+            lease_runs: now < self.lease_until_ns || self.config.has(BugSwitch::GrantsWithoutLease),
             rounds: self.config.rounds,
             largest_clock: self.config.largest_clock,
-            most_more: self.config.most_more,
+            max_delegated_entries: self.config.max_delegated_entries,
             // A single member has no handoffs to save, so it serves its clients strictly in order.
-            most_brief: if members > 1 { self.config.most_brief } else { 0 },
-            sets_nothing_aside: self.config.has(Flaw::NothingSetAside),
+            max_contended_entries: if members > 1 { self.config.max_contended_entries } else { 0 },
+            reserves_no_fences: self.config.has(BugSwitch::NothingSetAside),
         };
-        let Some(play) = &mut self.play else { return };
+        let Some(context) = &mut self.context else { return };
         let fresh = self.locks.is_fresh(id);
         let lock = self.locks.get_mut(id);
         if !fresh {
             // An instance of an older view counts as none.
             lock.instance = None;
         }
-        lock.look_after(rules, play, &mut self.wants);
+        lock.advance(rules, context, &mut self.effects);
         self.locks.rest(id);
-        if self.config.has(Flaw::IdleInstanceDropped) && self.locks.get(id).active.is_none() {
+        if self.config.has(BugSwitch::IdleInstanceDropped) && self.locks.get(id).active.is_none() {
             self.locks.get_mut(id).instance = None;
         }
-        self.do_wants(now, id, out);
+        self.apply_effects(now, id, out);
     }
 
     /// Handles a message of the lock's algorithm.
@@ -96,51 +96,55 @@ impl<P: MutualExclusion> Member<P> {
         message: LockMessage<Message<P>>,
         out: &mut Out<Message<P>>,
     ) {
-        let LockMessage { lock, clock, words } = message;
+        let LockMessage { lock, clock, content } = message;
         let Some(from) = self.running().and_then(|view| view.site(sender)) else { return };
         let id = self.locks.entry(&lock);
         self.ensure_instance(id, false);
-        let Some(play) = &mut self.play else { return };
-        if !self.locks.get_mut(id).message(from, clock, words, play, &mut self.wants) {
+        let Some(context) = &mut self.context else { return };
+        if !self.locks.get_mut(id).message(from, clock, content, context, &mut self.effects) {
             let why = "a message that no correct member can have sent to this lock";
             out.notes.push(Note::Refused { from: sender, why });
         }
-        self.look_after(now, id, out);
+        self.advance(now, id, out);
     }
 
     /// Performs the actions of a lock.
-    pub(crate) fn do_wants(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
-        let mut wants = core::mem::take(&mut self.wants);
-        self.spend(wants.sends.len() + wants.grants.len());
-        for sent in wants.sends.drain(..) {
+    pub(crate) fn apply_effects(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
+        let mut effects = core::mem::take(&mut self.effects);
+        self.spend(effects.sends.len() + effects.grants.len());
+        for sent in effects.sends.drain(..) {
             self.send_lock_message(now, id, sent, out);
         }
-        self.held += wants.grants.len();
-        for grant in wants.grants.drain(..) {
+        self.held += effects.grants.len();
+        for grant in effects.grants.drain(..) {
             let (session, number) = (grant.acquisition.session, grant.acquisition.number);
             let Some(state) = self.sessions.get_mut(&session) else { continue };
             state.set(number, Stage::Held(id));
-            let birth = state.birth;
-            if let Some(at) = grant.patience_until_ns {
-                self.due.remove(&(at, Due::Patience(grant.acquisition)));
+            let generation = state.generation;
+            if let Some(at) = grant.timeout_at_ns {
+                self.timers.remove(&(at, Timer::RequestTimeout(grant.acquisition)));
             }
             if let Some(at) = grant.longest_until_ns {
-                self.due.insert((at, Due::LongestHold(grant.acquisition)));
+                self.timers.insert((at, Timer::LongestHold(grant.acquisition)));
             }
-            let (fence, more, brief) = (grant.fence, grant.more, grant.brief);
-            out.clients.push((session, ToClient::Granted { birth, number, fence, more, brief }));
+            let (fence, delegated_entries, contended) =
+                (grant.fence, grant.delegated_entries, grant.contended);
+            out.clients.push((
+                session,
+                ToClient::Granted { generation, number, fence, delegated_entries, contended },
+            ));
         }
-        for wanted in wants.wanted.drain(..) {
-            out.clients.push((wanted.session, ToClient::Wanted { number: wanted.number }));
+        for recalled in effects.recalls.drain(..) {
+            out.clients.push((recalled.session, ToClient::Recall { number: recalled.number }));
         }
-        if core::mem::take(&mut wants.parked)
+        if core::mem::take(&mut effects.parked)
             && let Some(active) = self.locks.used_mut(id)
             && !core::mem::replace(&mut active.parked, true)
         {
             self.parked.push_back(id);
         }
-        self.clock_full |= core::mem::take(&mut wants.clock_full);
-        self.wants = wants;
+        self.clock_full |= core::mem::take(&mut effects.clock_full);
+        self.effects = effects;
     }
 
     /// Sends a message of a lock's algorithm over the link to its recipient.
@@ -148,15 +152,15 @@ impl<P: MutualExclusion> Member<P> {
         &mut self,
         now: u64,
         id: LockId,
-        sent: Sent<Words<Message<P>>>,
+        sent: Sent<LockContent<Message<P>>>,
         out: &mut Out<Message<P>>,
     ) {
-        let Sent { to, clock, words } = sent;
+        let Sent { to, clock, content } = sent;
         let lock = self.locks.get(id).name.clone();
         let Some(view) = self.running() else { return };
         let Some(&node) = view.members.get(to.index()) else { return };
         let epoch = view.epoch;
-        let message = LockMessage { lock, clock, words };
+        let message = LockMessage { lock, clock, content };
         let link = self.links.entry(node).or_insert_with(|| Link::new(now));
         let packet = link.send(now, message);
         self.send(node, Body::Link { epoch, packet }, out);

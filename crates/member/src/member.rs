@@ -1,19 +1,19 @@
 //! One member: its state, its events, and the lease protocol with the leader.
 
-use crate::install::Frozen;
-use crate::instance::Play;
+use crate::install::FreezeState;
+use crate::instance::ViewContext;
 use crate::journal::Journal;
 use crate::leader::Leader;
 use crate::leave::Leave;
 use crate::link::Link;
-use crate::lock::Wants;
+use crate::lock::Effects;
+use crate::query::{PendingQuery, Reply};
 use crate::session::Session;
 use crate::slices::{Listed, Sending, Trash};
-use crate::survey::{Asking, Reply};
 use crate::table::{LockId, Locks};
 use crate::{
-    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, LockMessage, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Renewal, SessionId, View,
+    Acquisition, Body, BugSwitch, Bugs, ClusterSettings, Config, Event, Frame, LockMessage, MemberId, NoBugs,
+    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,11 +23,11 @@ use lockkeeper_core::MutualExclusion;
 
 /// The member's state with regard to views.
 #[derive(Clone, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum ViewState {
     /// In no view yet.
     Outside,
     /// Frozen for this view, which has not started here.
-    Wedged(View, Box<Frozen>),
+    Frozen(View, Box<FreezeState>),
     /// Runs in this view.
     Running(View),
     /// This incarnation has ended.
@@ -36,18 +36,19 @@ pub(crate) enum Standing {
 
 /// A timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Due {
-    Patience(Acquisition),
+pub(crate) enum Timer {
+    RequestTimeout(Acquisition),
     LongestHold(Acquisition),
     Revoked(Acquisition),
     Session(SessionId),
-    LookAtLink(Node),
-    Survey(u64),
+    CheckLink(Node),
+    QueryTimeout(u64),
 }
 
 pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 
-/// One incarnation of a member of a lock cluster, as a pure state machine. `P` is the algorithm of its mutexes.
+/// One incarnation of a member of a lock cluster, as a pure state machine. `P` is the algorithm of its mutexes, `B` is
+/// [`NoBugs`] except in simulations.
 ///
 /// # Duties of the driver
 /// 1. Give each incarnation of a member a number that is never reused.
@@ -67,11 +68,11 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 /// 8. Answer [`PortRequest::Confirm`] only if a majority replied AFTER the request that it knows of no later term.
 /// 9. On [`PortRequest::StepDown`], transfer the leadership to another voter if possible. Only latency depends on it.
 #[derive(Clone, Debug)]
-pub struct Member<P: MutualExclusion> {
-    pub(crate) config: Config,
+pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
+    pub(crate) config: Config<B>,
     pub(crate) me: Node,
     /// The state with regard to views.
-    pub(crate) standing: Standing,
+    pub(crate) view_state: ViewState,
     /// The newest view that consensus reported.
     pub(crate) applied: View,
     /// The epoch of the newest view that started here.
@@ -84,14 +85,14 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) leader: Option<Leader>,
     pub(crate) leave: Option<Leave>,
     /// The last number given to a confirmation request.
-    pub(crate) questions: u64,
+    pub(crate) confirmations: u64,
     pub(crate) links: BTreeMap<Node, Link<LockMessage<Message<P>>>>,
     /// Frames of views that have not started here; not acknowledged before they have.
     pub(crate) early: Vec<Frame<Message<P>>>,
     pub(crate) locks: Locks<P>,
     /// The context that all locks of the present view share.
-    pub(crate) play: Option<Play<P>>,
-    pub(crate) wants: Wants<Message<P>>,
+    pub(crate) context: Option<ViewContext<P>>,
+    pub(crate) effects: Effects<Message<P>>,
     /// Obsolete data, freed in small steps.
     pub(crate) trash: Vec<Trash<Message<P>>>,
     /// Number of items that this step has touched.
@@ -107,7 +108,7 @@ pub struct Member<P: MutualExclusion> {
     /// Sessions that have ended, whose holds are released in small steps.
     pub(crate) ending: VecDeque<SessionId>,
     /// Queries of other members about the locks here, being answered.
-    pub(crate) scans: VecDeque<Asking>,
+    pub(crate) scans: VecDeque<PendingQuery>,
     /// The lease runs again, and parked locks are being advanced.
     pub(crate) unparks: bool,
     /// A retransmission is under way on some link.
@@ -120,7 +121,7 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) links_count_from_ns: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// The timers, by time.
-    pub(crate) due: BTreeSet<(u64, Due)>,
+    pub(crate) timers: BTreeSet<(u64, Timer)>,
     /// Locks with a waiter that could be granted if the lease ran.
     pub(crate) parked: VecDeque<LockId>,
     /// Whether the fence clock of a lock is exhausted in this view.
@@ -128,7 +129,7 @@ pub struct Member<P: MutualExclusion> {
     /// When the present view started here.
     pub(crate) installed_ns: u64,
     /// Whether the leader was notified in this view that the table is full.
-    pub(crate) told_table_full: bool,
+    pub(crate) table_full_sent: bool,
     /// Whether a message of another member is unacknowledged because the table has no room for its lock.
     pub(crate) message_waits: bool,
     /// The epoch of the view that the cluster's settings come from.
@@ -136,11 +137,11 @@ pub struct Member<P: MutualExclusion> {
     /// Number of requests so far, which orders waiters.
     pub(crate) order: u64,
     /// Number of session generations so far.
-    pub(crate) births: u64,
+    pub(crate) next_generation: u64,
     /// Nodes that ask to join, and when their last message arrived.
     pub(crate) joiners: BTreeMap<Node, u64>,
     /// The replies to each query of this member's driver, so far.
-    pub(crate) surveys: BTreeMap<u64, Vec<Reply>>,
+    pub(crate) query_replies: BTreeMap<u64, Vec<Reply>>,
     /// Changes of locks, recorded from the driver's first request for them.
     pub(crate) journal: Option<Journal>,
     /// Frames of this member to itself.
@@ -150,10 +151,10 @@ pub struct Member<P: MutualExclusion> {
     next_renewal_ns: u64,
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Creates an incarnation that is in no view. Fails with an error message for the operator if the settings cannot
     /// work.
-    pub fn new(me: Node, config: Config, now: u64) -> Result<Self, String> {
+    pub fn new(me: Node, config: Config<B>, now: u64) -> Result<Self, String> {
         config.check()?;
         let options = crate::instance::options::<P>(&config.cluster.algorithm, config.peers.len().max(1), 0)?;
         let about = P::about(&options);
@@ -172,19 +173,19 @@ impl<P: MutualExclusion> Member<P> {
         Ok(Self {
             config,
             me,
-            standing: Standing::Outside,
+            view_state: ViewState::Outside,
             applied: View::none(),
             installed: 0,
             lease_until_ns: 0,
             leader_hint: None,
             leader: None,
             leave: None,
-            questions: 0,
+            confirmations: 0,
             links: BTreeMap::new(),
             early: Vec::new(),
             locks: Locks::new(me.incarnation),
-            play: None,
-            wants: Wants::default(),
+            context: None,
+            effects: Effects::default(),
             trash: Vec::new(),
             work: 0,
             sending: VecDeque::new(),
@@ -199,17 +200,17 @@ impl<P: MutualExclusion> Member<P> {
             held: 0,
             links_count_from_ns: 0,
             sessions: BTreeMap::new(),
-            due: BTreeSet::new(),
+            timers: BTreeSet::new(),
             parked: VecDeque::new(),
             clock_full: false,
             installed_ns: 0,
-            told_table_full: false,
+            table_full_sent: false,
             message_waits: false,
             settings_epoch: 0,
             order: 0,
-            births: 0,
+            next_generation: 0,
             joiners: BTreeMap::new(),
-            surveys: BTreeMap::new(),
+            query_replies: BTreeMap::new(),
             journal: None,
             to_self: VecDeque::new(),
             next_beat_ns: now,
@@ -224,8 +225,8 @@ impl<P: MutualExclusion> Member<P> {
 
     /// The newest view that started here, if this member is in it and not frozen.
     pub fn running(&self) -> Option<&View> {
-        match &self.standing {
-            Standing::Running(view) => Some(view),
+        match &self.view_state {
+            ViewState::Running(view) => Some(view),
             _ => None,
         }
     }
@@ -240,14 +241,14 @@ impl<P: MutualExclusion> Member<P> {
         if self.is_at_work() {
             return 0;
         }
-        let due = self.due.first().map_or(u64::MAX, |&(at, _)| at);
-        due.min(self.next_beat_ns)
+        let next = self.timers.first().map_or(u64::MAX, |&(at, _)| at);
+        next.min(self.next_beat_ns)
     }
 
     /// Handles one event. `out` is cleared first.
     pub fn handle(&mut self, now: u64, event: Event<Message<P>>, out: &mut Out<Message<P>>) {
         out.clear();
-        if matches!(self.standing, Standing::Excluded) {
+        if matches!(self.view_state, ViewState::Excluded) {
             return;
         }
         // Long work that was under way continues with ticks only, so that other events are delayed as little as
@@ -255,14 +256,14 @@ impl<P: MutualExclusion> Member<P> {
         let (busy, tick) = (self.is_at_work(), matches!(event, Event::Tick));
         match event {
             Event::Frame(frame) => self.frame(now, frame, out),
-            Event::Client(session, said) => self.client(now, session, said, out),
+            Event::Client(session, message) => self.client(now, session, message, out),
             Event::Port(event) => self.port(now, event, out),
             Event::Tick => {}
             Event::Peers(peers) => self.peers(now, peers),
             Event::Connected(peer) => self.resend(now, 0, Some(peer)),
-            Event::Leave { patience_ns } => self.leave(now, patience_ns, out),
+            Event::Leave { timeout_ns } => self.leave(now, timeout_ns, out),
             Event::Revoke(lock, acquisition) => self.revoke_hold_of(now, &lock, acquisition, out),
-            Event::Survey(number, query) => self.survey(now, number, &query, out),
+            Event::Query(number, query) => self.send_query(now, number, &query, out),
             Event::Change(settings) => self.change_settings(now, settings),
         }
         // Then the timers, the frames to itself, and a slice of the long work.
@@ -272,10 +273,10 @@ impl<P: MutualExclusion> Member<P> {
                 self.frame(now, frame, out);
             }
             let before = self.work;
-            if !self.may_go_on() || busy && !tick {
+            if !self.has_budget() || busy && !tick {
                 break;
             }
-            self.go_on(now, out);
+            self.continue_work(now, out);
             if self.work == before && self.to_self.is_empty() {
                 break;
             }
@@ -293,7 +294,7 @@ impl<P: MutualExclusion> Member<P> {
         peers.sort_unstable();
         peers.dedup();
         self.config.peers = peers;
-        if matches!(self.standing, Standing::Outside) {
+        if matches!(self.view_state, ViewState::Outside) {
             self.next_renewal_ns = now;
             self.next_beat_ns = now;
         }
@@ -313,7 +314,7 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Whether this member waits for the start of the first view of a new cluster.
     pub fn founds(&self) -> bool {
-        matches!(&self.standing, Standing::Wedged(view, _) if view.founding && self.installed == 0)
+        matches!(&self.view_state, ViewState::Frozen(view, _) if view.founding && self.installed == 0)
     }
 
     /// Whether this member leads the voters, as far as it knows.
@@ -328,10 +329,10 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Adopts the settings of this view, unless it has those of a newer one.
     pub(crate) fn adopt_settings(&mut self, view: &View) {
-        if view.epoch > self.settings_epoch && !self.config.has(Flaw::OwnLeaseWaitedFor) {
+        if view.epoch > self.settings_epoch && !self.config.has(BugSwitch::OwnLeaseWaitedFor) {
             self.settings_epoch = view.epoch;
             let own = core::mem::replace(&mut self.config.cluster, view.settings.clone());
-            if self.config.has(Flaw::OwnAlgorithm) {
+            if self.config.has(BugSwitch::OwnAlgorithm) {
                 self.config.cluster.algorithm = own.algorithm;
             }
         }
@@ -354,15 +355,15 @@ impl<P: MutualExclusion> Member<P> {
         self.send_to(to.id, Some(to.incarnation), body, out);
     }
 
-    /// Sends a frame to a member; `life` restricts it to one incarnation.
+    /// Sends a frame to a member; `incarnation` restricts it to one incarnation.
     fn send_to(
         &mut self,
         to: MemberId,
-        life: Option<u64>,
+        incarnation: Option<u64>,
         body: Body<Message<P>>,
         out: &mut Out<Message<P>>,
     ) {
-        let frame = Frame { from: self.me, to, life, body };
+        let frame = Frame { from: self.me, to, incarnation, body };
         if to == self.me.id {
             self.to_self.push_back(frame);
         } else {
@@ -373,7 +374,7 @@ impl<P: MutualExclusion> Member<P> {
     /// Validates a frame and handles it. A frame for another incarnation is dropped.
     fn frame(&mut self, now: u64, frame: Frame<Message<P>>, out: &mut Out<Message<P>>) {
         let from = frame.from;
-        if frame.life.is_some_and(|life| life != self.me.incarnation) {
+        if frame.incarnation.is_some_and(|incarnation| incarnation != self.me.incarnation) {
             return;
         }
         if let Err(why) = self.check(&frame) {
@@ -382,19 +383,21 @@ impl<P: MutualExclusion> Member<P> {
         match frame.body {
             Body::Renew(renewal) => self.renew(now, from, renewal, out),
             Body::Renewed { sent_ns, duration_ns } => self.renewed(now, sent_ns, duration_ns),
-            Body::Excluded { epoch } => self.told_excluded(epoch, out),
+            Body::Excluded { epoch } => self.receive_exclusion(epoch, out),
             Body::Join => {
                 self.joiners.insert(from, now);
             }
-            Body::Freeze { view, part } => self.freeze(from, view, part, out),
-            Body::Report { epoch, installed, part } => {
-                self.reported(now, from, epoch, (installed, part), out);
+            Body::Freeze { view, chunk } => self.freeze(from, view, chunk, out),
+            Body::Report { epoch, installed, chunk } => {
+                self.reported(now, from, epoch, (installed, chunk), out);
             }
-            Body::Start { epoch, part } => self.start(from, epoch, part, out),
-            Body::More { epoch, part } => self.send_start(from, epoch, part),
+            Body::Start { epoch, chunk } => self.start(from, epoch, chunk, out),
+            Body::More { epoch, chunk } => self.send_start(from, epoch, chunk),
             Body::Link { .. } => self.linked(now, frame, out),
-            Body::Ask { question, query } => self.asked(from, question, query),
-            Body::Tell { question, table, left_out } => self.told(from, question, (table, left_out), out),
+            Body::Query { number, query } => self.receive_query(from, number, query),
+            Body::Reply { number, locks, left_out } => {
+                self.receive_reply(from, number, (locks, left_out), out)
+            }
         }
     }
 
@@ -415,12 +418,12 @@ impl<P: MutualExclusion> Member<P> {
                 // Its own lease came from the previous leader, which does not renew it any more.
                 self.next_renewal_ns = now;
                 self.next_beat_ns = now;
-                if self.config.has(Flaw::TwoCoordinators) && self.applied.epoch > 0 {
+                if self.config.has(BugSwitch::TwoCoordinators) && self.applied.epoch > 0 {
                     self.begin_gather(self.applied.clone(), self.applied.clone(), out);
                 }
             }
             PortEvent::Deposed => self.retire(),
-            PortEvent::Confirmed { question } => self.confirmed(now, question, out),
+            PortEvent::Confirmed { number } => self.confirmed(now, number, out),
             PortEvent::Decided(view) => self.decided(now, view, out),
         }
     }
@@ -444,10 +447,10 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Runs the timers that have expired, and the periodic work of a beat.
     fn ticks(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        while self.due.first().is_some_and(|&(at, _)| at <= now) && self.may_go_on() {
+        while self.timers.first().is_some_and(|&(at, _)| at <= now) && self.has_budget() {
             self.spend(1);
-            if let Some((_, due)) = self.due.pop_first() {
-                self.is_due(now, due, out);
+            if let Some((_, timer)) = self.timers.pop_first() {
+                self.run_timer(now, timer, out);
             }
         }
         if now < self.next_beat_ns {
@@ -457,15 +460,15 @@ impl<P: MutualExclusion> Member<P> {
         self.resend(now, self.config.resend_ns, None);
         if now >= self.next_renewal_ns {
             self.next_renewal_ns = now + self.config.cluster.renewal_ns;
-            self.ask_for_lease(now, out);
+            self.send_renewal(now, out);
         }
-        self.ask_for_start(out);
-        self.go_on_leaving(now, out);
+        self.request_start(out);
+        self.continue_leaving(now, out);
         let leaves = self.hands_on(now, out);
         if let Some(mut leader) = self.leader.take() {
-            leader.forget_old_question(now, &self.config);
+            leader.drop_old_confirmations(now, &self.config);
             if leaves {
-                leader.farewell(self.me);
+                leader.mark_departed(self.me);
             }
             let proposal = leader.proposal(now, self.me, &self.applied, &self.joiners, &self.config);
             self.leader = Some(leader);
@@ -482,21 +485,21 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Sends a renewal to the leader; outside of any view, a request to join to all possible members.
-    pub(crate) fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn send_renewal(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let remembered = 4 * self.config.cluster.renewal_ns;
         self.joiners.retain(|_, heard| now <= *heard + remembered);
-        let epoch = match &self.standing {
-            Standing::Outside if self.leave.is_some() => return,
-            Standing::Outside => {
+        let epoch = match &self.view_state {
+            ViewState::Outside if self.leave.is_some() => return,
+            ViewState::Outside => {
                 self.joiners.insert(self.me, now);
                 for id in self.config.peers.clone() {
                     self.send_to(id, None, Body::Join, out);
                 }
                 return;
             }
-            Standing::Excluded => return,
-            Standing::Wedged(..) if self.config.has(Flaw::WedgeStopsRenewals) => return,
-            Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
+            ViewState::Excluded => return,
+            ViewState::Frozen(..) if self.config.has(BugSwitch::FreezeStopsRenewals) => return,
+            ViewState::Frozen(view, _) | ViewState::Running(view) => view.epoch,
         };
         let Some(leader) = self.leader_hint else { return };
         let lately = 2 * self.config.cluster.renewal_ns;
@@ -521,7 +524,7 @@ impl<P: MutualExclusion> Member<P> {
                 .collect(),
             clock_full: self.clock_full,
             table_full: self.table_is_full(now),
-            farewell: self.said_farewell(),
+            drained: self.has_departed(),
         };
         self.send_to(leader, None, Body::Renew(renewal), out);
     }
@@ -530,27 +533,27 @@ impl<P: MutualExclusion> Member<P> {
     fn renew(&mut self, now: u64, from: Node, renewal: Renewal, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         let (view, epoch) = (&self.applied, renewal.epoch);
-        if !view.has(from) && epoch <= view.epoch && !self.config.has(Flaw::AnswersOldEpochs) {
+        if !view.has(from) && epoch <= view.epoch && !self.config.has(BugSwitch::AnswersOldEpochs) {
             let epoch = view.epoch;
             return self.send(from, Body::Excluded { epoch }, out);
         }
         // The member has missed the freeze or the start, which is sent again below.
         let behind = renewal.installed < view.epoch;
         // The leader itself leaves in another way: see `hands_on`.
-        if renewal.farewell && from != self.me {
-            leader.farewell(from);
+        if renewal.drained && from != self.me {
+            leader.mark_departed(from);
         }
         if renewal.table_full {
             // Propose at the next beat: clients with new lock names wait for the view.
             self.next_beat_ns = now;
         }
-        self.questions += 1;
-        let (question, term) = (self.questions, leader.term);
-        if leader.renewal(now, from, renewal, question, &self.config).is_some() {
-            if self.config.has(Flaw::MinorityGrants) {
-                return self.confirmed(now, question, out);
+        self.confirmations += 1;
+        let (number, term) = (self.confirmations, leader.term);
+        if leader.renewal(now, from, renewal, number, &self.config).is_some() {
+            if self.config.has(BugSwitch::MinorityGrants) {
+                return self.confirmed(now, number, out);
             }
-            out.port.push(PortRequest::Confirm { question, term });
+            out.port.push(PortRequest::Confirm { number, term });
         }
         if behind {
             self.remind(from, out);
@@ -558,9 +561,9 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// As the leader: sends the leases that a confirmation of the leadership allows.
-    fn confirmed(&mut self, now: u64, question: u64, out: &mut Out<Message<P>>) {
+    fn confirmed(&mut self, now: u64, number: u64, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
-        for lease in leader.confirmed(now, question, &self.applied, &self.config) {
+        for lease in leader.confirmed(now, number, &self.applied, &self.config) {
             let (sent_ns, duration_ns) = (lease.sent_ns, lease.duration_ns);
             self.send(lease.node, Body::Renewed { sent_ns, duration_ns }, out);
         }
@@ -568,10 +571,10 @@ impl<P: MutualExclusion> Member<P> {
 
     /// The lease is counted from when the renewal was sent, because the delay of the answer is unknown.
     fn renewed(&mut self, now: u64, sent_ns: u64, duration_ns: u64) {
-        if self.said_farewell() {
+        if self.has_departed() {
             return;
         }
-        let from = if self.config.has(Flaw::LeaseFromArrival) { now } else { sent_ns.min(now) };
+        let from = if self.config.has(BugSwitch::LeaseFromArrival) { now } else { sent_ns.min(now) };
         self.lease_until_ns = self.lease_until_ns.max(from + duration_ns);
         if self.lease_until_ns > now {
             self.unparks = !self.parked.is_empty();
@@ -579,9 +582,9 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Handles the leader's answer that a newer view excludes this member.
-    fn told_excluded(&mut self, epoch: u64, out: &mut Out<Message<P>>) {
-        let known = match &self.standing {
-            Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
+    fn receive_exclusion(&mut self, epoch: u64, out: &mut Out<Message<P>>) {
+        let known = match &self.view_state {
+            ViewState::Frozen(view, _) | ViewState::Running(view) => view.epoch,
             _ => return,
         };
         if epoch > known {

@@ -1,11 +1,11 @@
-//! The messages between members, clients and consensus.
+//! The messages between members and consensus, and the events and actions of a member. `lockkeeper-session` has the
+//! messages between clients and members.
 
 use crate::{
-    Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, Query, Reply, SessionId, Table, View,
+    Acquisition, Chunk, ChunkedList, LockList, LockMode, LockName, MemberId, Node, Packet, Query, Reply,
+    SessionId, ToClient, ToMember, View,
 };
-use alloc::string::String;
 use alloc::vec::Vec;
-use lockkeeper_core::Claim;
 use lockkeeper_core::algorithms::gate_messages::Message;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct Frame<M> {
     /// The recipient.
     pub to: MemberId,
     /// The recipient's incarnation; `None` if any incarnation may handle the frame.
-    pub life: Option<u64>,
+    pub incarnation: Option<u64>,
     /// The content.
     pub body: Body<M>,
 }
@@ -46,7 +46,7 @@ pub enum Body<M> {
         /// The decided view.
         view: View,
         /// The first chunk of the report to send; the chunks before it have arrived.
-        part: u32,
+        chunk: u32,
     },
     /// The answer to a freeze.
     Report {
@@ -55,21 +55,21 @@ pub enum Body<M> {
         /// The epoch of the newest view that started at the sender.
         installed: u64,
         /// A chunk of the sender's holds.
-        part: Part<Holding>,
+        chunk: Chunk<ReportedHold>,
     },
     /// From the coordinator: run in the new view.
     Start {
         /// The epoch of the view that starts.
         epoch: u64,
         /// A chunk of the holds of all members.
-        part: Part<Held>,
+        chunk: Chunk<StartHold>,
     },
     /// To the coordinator: send the start from this chunk on.
     More {
         /// The epoch of the view that starts.
         epoch: u64,
         /// The first missing chunk.
-        part: u32,
+        chunk: u32,
     },
     /// A packet of a link within a view, which delivers exactly once and in order.
     Link {
@@ -79,18 +79,18 @@ pub enum Body<M> {
         packet: Packet<LockMessage<M>>,
     },
     /// A query: which locks do clients of the recipient hold and wait for?
-    Ask {
+    Query {
         /// The number of the query.
-        question: u64,
+        number: u64,
         /// The locks that the query is about.
         query: Query,
     },
     /// The reply to a query.
-    Tell {
+    Reply {
         /// The number of the query.
-        question: u64,
+        number: u64,
         /// The locks that clients of the sender hold or wait for.
-        table: Table,
+        locks: LockList,
         /// Number of further locks for which the frame has no room.
         left_out: u64,
     },
@@ -115,7 +115,7 @@ pub struct Renewal {
     /// these.
     pub table_full: bool,
     /// The member has drained and will grant nothing more: it asks for no lease, but for a view without it.
-    pub farewell: bool,
+    pub drained: bool,
 }
 
 /// The holds of a member at its freeze. They do not change before the next start.
@@ -124,21 +124,21 @@ pub struct Report {
     /// The epoch of the newest view that started here.
     pub installed: u64,
     /// The holds of the member's clients.
-    pub holds: Items<Holding>,
+    pub holds: ChunkedList<ReportedHold>,
 }
 
 /// A lock that clients of a member hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Holding {
+pub struct ReportedHold {
     /// The lock's name.
     pub lock: LockName,
     /// The mode of the holds.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// The number of holds.
     pub units: u32,
 }
 
-impl Holding {
+impl ReportedHold {
     /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock.name.len() + 16
@@ -147,18 +147,18 @@ impl Holding {
 
 /// A lock that is held at the start of a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Held {
+pub struct StartHold {
     /// The lock's name.
     pub lock: LockName,
     /// The member whose clients hold it.
     pub node: Node,
     /// The mode of the holds.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// The number of holds at that member.
     pub units: u32,
 }
 
-impl Held {
+impl StartHold {
     /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock.name.len() + 32
@@ -173,184 +173,16 @@ pub struct LockMessage<M> {
     /// The fence clock of the sender.
     pub clock: u64,
     /// The content.
-    pub words: Words<M>,
+    pub content: LockContent<M>,
 }
 
 /// The content of a message about a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Words<M> {
+pub enum LockContent<M> {
     /// A message from one site of the lock's algorithm to another.
-    Said(Message<M>),
+    Algorithm(Message<M>),
     /// To the home of a lock whose token circulates without requests: the lock is in use, start the token.
     Wake,
-}
-
-/// A description of a request for operators.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Tag {
-    /// The owner.
-    pub owner: String,
-    /// The purpose of the request.
-    pub purpose: String,
-}
-
-impl Tag {
-    /// Checks owner and purpose: see [`check_tag`](crate::check_tag).
-    pub fn check(&self) -> Result<(), crate::BadText> {
-        crate::check_tag(&self.owner)?;
-        crate::check_tag(&self.purpose)
-    }
-}
-
-/// A request for a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
-    /// The lock's name.
-    pub lock: LockName,
-    /// The mode.
-    pub claim: Claim,
-    /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another
-    /// member is needed. An idle delegation of a client of the same member is recalled for it.
-    pub patience_ns: Option<u64>,
-    /// The longest hold: after this time, the lock is revoked.
-    pub longest_hold_ns: Option<u64>,
-    /// Whether a session that holds the lock may acquire it once more.
-    pub reentrant: bool,
-    /// Number of further entries that the client asks for as a delegation: see [`ToClient::Granted`]. Only for
-    /// exclusive requests without a longest hold.
-    pub more: u32,
-    /// The description for operators.
-    pub tag: Tag,
-}
-
-impl Wish {
-    /// An exclusive, blocking request for one lock, without timeout.
-    pub fn of(lock: LockName) -> Self {
-        let (claim, tag) = (Claim::Alone, Tag::default());
-        Self { lock, claim, patience_ns: None, longest_hold_ns: None, reentrant: false, more: 0, tag }
-    }
-}
-
-/// A message from a client to its member. All variants may be duplicated and reordered without harm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToMember {
-    /// Opens the session, or keeps it alive.
-    KeepAlive {
-        /// When the message was sent, on the client's clock; returned in the answer.
-        sent_ns: u64,
-        /// Whether the message opens the session. Without it, a session that the member does not know is lost.
-        first: bool,
-        /// The client knows the outcome of every acquisition with a lower number.
-        settled: u64,
-    },
-    /// Requests a lock.
-    Acquire {
-        /// The number of the acquisition.
-        number: u64,
-        /// The client knows the outcome of every acquisition with a lower number.
-        settled: u64,
-        /// The request.
-        wish: Wish,
-    },
-    /// Releases a lock, or cancels the request if it was not granted yet.
-    Release {
-        /// The number of the acquisition.
-        number: u64,
-    },
-    /// The delegation has ended but the lock is in use; it is released when the present user leaves. This is the
-    /// answer to [`ToClient::Wanted`], and the client sends it unasked when the delegation expires.
-    InUse {
-        /// The number of the acquisition.
-        number: u64,
-        /// The fence of the entry, for operators.
-        fence: Option<Fence>,
-        /// The description of the present user, for operators.
-        tag: Tag,
-    },
-    /// Closes the session. The client uses none of its holds any more.
-    Close,
-}
-
-/// The generation of a session. A session that ended and was opened again under the same id, at the same incarnation
-/// of the member or another one, has another generation, and none of the holds of the previous one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Birth {
-    /// The incarnation of the member.
-    pub incarnation: u64,
-    /// The session's number in that incarnation, rising from 0.
-    pub number: u64,
-}
-
-/// A message from a member to a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToClient {
-    /// The answer to a keep-alive: the session is valid.
-    Alive {
-        /// The generation of the session that this lease belongs to.
-        birth: Birth,
-        /// The `sent_ns` of the keep-alive.
-        sent_ns: u64,
-        /// Duration of the session's lease, counted from `sent_ns`.
-        duration_ns: u64,
-        /// Revoked acquisitions, which the client must not use although the lease runs.
-        revoked: Vec<u64>,
-    },
-    /// The lock is granted; the client may use it while its lease runs.
-    Granted {
-        /// The generation of the session that holds the lock.
-        birth: Birth,
-        /// The number of the acquisition.
-        number: u64,
-        /// The fence for the protected resource; `None` for one of several permits, which are not
-        /// ordered among themselves.
-        fence: Option<Fence>,
-        /// Number of further entries that are delegated to the client. It makes them one after the other, with the
-        /// fences that follow this one, until the delegation is recalled, and for [`KEPT_NS`](crate::KEPT_NS) at
-        /// most.
-        more: u32,
-        /// Another client waits already: the client may enter again only immediately after a release.
-        brief: bool,
-    },
-    /// Recalls a delegation: another client waits. The client makes no more entries and releases the lock at once, or
-    /// when its present user leaves.
-    Wanted {
-        /// The number of the acquisition.
-        number: u64,
-    },
-    /// The acquisition has ended.
-    Ended {
-        /// The number of the acquisition.
-        number: u64,
-        /// The outcome.
-        how: Ended,
-    },
-    /// The member does not know this session: its holds are lost.
-    NoSession,
-}
-
-/// The outcome of an acquisition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Ended {
-    /// The client released the lock.
-    Released,
-    /// The client cancelled the request before it was granted.
-    Cancelled,
-    /// The request's timeout expired before the grant.
-    TimedOut,
-    /// The request is non-blocking, and a client of this member holds the lock or waits for it.
-    Busy,
-    /// The lock was revoked: by an operator, or because its longest hold was over.
-    Revoked,
-    /// The lock cannot be requested in this way.
-    Refused,
-    /// The member is leaving: use another one.
-    Leaving,
-    /// The lock is new to the member, whose clients already use as many locks as it serves. Requests succeed again
-    /// when some of these are released.
-    Full {
-        /// The most locks that this member serves at a time.
-        limit: u32,
-    },
 }
 
 /// An event from consensus to a member. The duties of consensus are numbered at [`Member`](crate::Member).
@@ -368,7 +200,7 @@ pub enum PortEvent {
     /// A majority confirmed the leadership AFTER the [`PortRequest::Confirm`] of this number.
     Confirmed {
         /// The number of the request.
-        question: u64,
+        number: u64,
     },
     /// The supposed leader, if any is known.
     Leader(Option<MemberId>),
@@ -382,7 +214,7 @@ pub enum PortRequest {
     /// Ask a majority whether this process still leads in this term.
     Confirm {
         /// The number of the request.
-        question: u64,
+        number: u64,
         /// The term.
         term: u64,
     },
@@ -414,13 +246,13 @@ pub enum Event<M> {
     Leave {
         /// How long clients may keep their holds. After that, their leases are not renewed, and the member waits
         /// until these have expired.
-        patience_ns: u64,
+        timeout_ns: u64,
     },
     /// An operator revokes this lock from this acquisition, at the holder's member. An acquisition that holds another
     /// lock is not affected.
     Revoke(LockName, Acquisition),
-    /// Queries every member of the view. The number is returned in [`Note::Survey`].
-    Survey(u64, Query),
+    /// Queries every member of the view. The number is returned in [`Note::Replies`].
+    Query(u64, Query),
     /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores the
     /// event.
     Change(crate::ClusterSettings),
@@ -430,7 +262,7 @@ pub enum Event<M> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// This member has frozen for a view.
-    Wedged {
+    Frozen {
         /// The epoch of the view.
         epoch: u64,
     },
@@ -446,7 +278,7 @@ pub enum Note {
         /// The view.
         view: View,
         /// The holds at the start.
-        holds: Items<Held>,
+        holds: ChunkedList<StartHold>,
     },
     /// A view has started here.
     Installed {
@@ -464,9 +296,9 @@ pub enum Note {
     Excluded,
     /// This incarnation has ended, as requested by [`Event::Leave`].
     Left,
-    /// The replies to the [`Event::Survey`] of this number. A member of the view that is not listed did not reply in
+    /// The replies to the [`Event::Query`] of this number. A member of the view that is not listed did not reply in
     /// time.
-    Survey(u64, Vec<Reply>),
+    Replies(u64, Vec<Reply>),
 }
 
 /// The actions of one step. The driver owns and reuses it.

@@ -7,7 +7,7 @@
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Birth, Claim, Fence, SessionId};
+use crate::{Acquisition, Bugs, Fence, Generation, LockMode, SessionId};
 use lockkeeper_core::MutualExclusion;
 
 /// The reason why no further fence can be drawn for a hold.
@@ -31,7 +31,7 @@ pub enum NotOpened {
     NotResident,
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Opens the session of a resident client.
     pub fn open_resident(&mut self, now: u64, id: SessionId) -> Result<(), NotOpened> {
         if !id.is_resident() {
@@ -43,9 +43,10 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return Err(NotOpened::Leaving);
         }
-        let birth = Birth { incarnation: self.me.incarnation, number: self.births };
-        self.births += 1;
-        self.sessions.insert(id, Session { birth, heard_ns: now, resident: true, ..Session::default() });
+        let generation = Generation { incarnation: self.me.incarnation, number: self.next_generation };
+        self.next_generation += 1;
+        self.sessions
+            .insert(id, Session { generation, last_message_ns: now, resident: true, ..Session::default() });
         Ok(())
     }
 
@@ -89,7 +90,7 @@ impl<P: MutualExclusion> Member<P> {
         let hold = lock.active.as_mut().and_then(|active| active.hold_mut(acquisition));
         // The client of a delegated hold uses reserved fences by itself: a drawn fence would be above those.
         let alone = hold.is_some_and(|hold| {
-            hold.claim == Claim::Alone && !hold.was_kept && hold.revoked_until_ns.is_none()
+            hold.mode == LockMode::Exclusive && !hold.was_delegated && hold.revoked_until_ns.is_none()
         });
         if !alone {
             return Err(NoFence::NotHeld);

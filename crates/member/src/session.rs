@@ -1,7 +1,7 @@
 //! A client's session, as its member stores it.
 
 use crate::table::LockId;
-use crate::{Birth, Config, Ended, Flaw};
+use crate::{BugSwitch, Bugs, Config, Ended, Generation};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -16,14 +16,14 @@ pub(crate) enum Stage {
 /// A session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
-    pub birth: Birth,
+    pub generation: Generation,
     pub acquisitions: BTreeMap<u64, Stage>,
     /// The client knows the outcome of every acquisition with a lower number.
     pub settled: u64,
     /// The time, on this member's clock, until which the client may use its holds.
     pub promised_until_ns: u64,
     /// When the last message of the client arrived.
-    pub heard_ns: u64,
+    pub last_message_ns: u64,
     /// Revoked acquisitions, listed in every answer to a keep-alive until the client releases them.
     pub revoked: BTreeSet<u64>,
     /// Whether the client is in the driver's own process and never falls silent: see [`resident`](crate::resident).
@@ -36,8 +36,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Grants the session a lease, limited by the rest of the member's own lease. `None` if that has expired.
-    pub fn promise(&mut self, now: u64, lease_left_ns: u64, config: &Config) -> Option<u64> {
-        let bound = if config.has(Flaw::ClientOutlivesMember) { u64::MAX } else { lease_left_ns };
+    pub fn promise(&mut self, now: u64, lease_left_ns: u64, config: &Config<impl Bugs>) -> Option<u64> {
+        let bound = if config.has(BugSwitch::ClientOutlivesMember) { u64::MAX } else { lease_left_ns };
         let duration = config.session_ns().min(bound);
         if duration == 0 || lease_left_ns == 0 {
             return None;
@@ -47,14 +47,14 @@ impl Session {
     }
 
     /// Whether the client is silent and its lease has expired.
-    pub fn is_over(&self, now: u64, config: &Config) -> bool {
+    pub fn is_over(&self, now: u64, config: &Config<impl Bugs>) -> bool {
         if self.resident {
             return false;
         }
-        if config.has(Flaw::SilentClientForgotten) {
-            return now >= self.heard_ns.saturating_add(config.session_ns() / 2);
+        if config.has(BugSwitch::SilentClientForgotten) {
+            return now >= self.last_message_ns.saturating_add(config.session_ns() / 2);
         }
-        now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns())
+        now >= self.promised_until_ns && now >= self.last_message_ns.saturating_add(config.session_ns())
     }
 
     /// Forgets acquisitions below this number, whose outcome the client knows: at most `most` of them, the rest with

@@ -10,7 +10,7 @@
 //! view 8 excludes, or view 9 soon after it, may have a lease of 6 s, so both inherit 6 s. A leader proposes a view
 //! that inherits 1.2 s only after it has had view 8 for 6 s on its own clock, with an allowance for drift.
 
-use crate::Flaw;
+use crate::{BugSwitch, Bugs};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -151,8 +151,8 @@ impl Inherited {
     }
 
     /// How long to wait on this clock until a lease that was granted before has certainly expired on any other clock.
-    pub fn lease_wait_ns(&self, margin_ns: u64, flaw: Option<Flaw>) -> u64 {
-        if flaw == Some(Flaw::NoDrift) {
+    pub fn lease_wait_ns(&self, margin_ns: u64, bugs: impl Bugs) -> u64 {
+        if bugs.has(BugSwitch::NoDrift) {
             self.lease_ns
         } else {
             outwait(self.lease_ns, self.drift_ppm, margin_ns)

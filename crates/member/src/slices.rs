@@ -4,10 +4,10 @@
 //! [tick](crate::Event::Tick), which [`wake_ns`](Member::wake_ns) requests at once. A list that fits into one slice
 //! is handled in the step in which it begins.
 
-use crate::member::{Member, Message, Standing};
-use crate::parts::Items;
+use crate::chunks::ChunkedList;
+use crate::member::{Member, Message, ViewState};
 use crate::table::LockId;
-use crate::{Body, Held, Holding, LockMessage, Node, Out};
+use crate::{Body, Bugs, LockMessage, Node, Out, ReportedHold, StartHold};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -36,8 +36,8 @@ pub(crate) struct Sending {
 /// Obsolete data that is too large to be freed in one step.
 #[derive(Clone, Debug)]
 pub(crate) enum Trash<M> {
-    Held(Vec<Arc<[Held]>>),
-    Holding(Vec<Arc<[Holding]>>),
+    Held(Vec<Arc<[StartHold]>>),
+    Holding(Vec<Arc<[ReportedHold]>>),
     Messages(VecDeque<(u64, LockMessage<M>)>),
     Order(BTreeSet<(u64, LockId)>),
 }
@@ -46,8 +46,8 @@ impl<M> Trash<M> {
     /// Whether this can be freed at once.
     fn is_small(&self) -> bool {
         match self {
-            Self::Held(parts) => parts.len() < 2,
-            Self::Holding(parts) => parts.len() < 2,
+            Self::Held(chunks) => chunks.len() < 2,
+            Self::Holding(chunks) => chunks.len() < 2,
             Self::Messages(messages) => messages.len() < 64,
             Self::Order(order) => order.len() < 64,
         }
@@ -57,13 +57,13 @@ impl<M> Trash<M> {
     fn shrink(&mut self) -> bool {
         const MOST: usize = 1024;
         match self {
-            Self::Held(parts) => {
-                parts.pop();
-                parts.is_empty()
+            Self::Held(chunks) => {
+                chunks.pop();
+                chunks.is_empty()
             }
-            Self::Holding(parts) => {
-                parts.pop();
-                parts.is_empty()
+            Self::Holding(chunks) => {
+                chunks.pop();
+                chunks.is_empty()
             }
             Self::Messages(messages) => {
                 messages.truncate(messages.len().saturating_sub(MOST));
@@ -79,25 +79,25 @@ impl<M> Trash<M> {
     }
 }
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Adds to the number of items that this step has touched.
     pub(crate) fn spend(&mut self, items: usize) {
         self.work = self.work.saturating_add(items);
     }
 
     /// Whether this step may touch more items.
-    pub(crate) fn may_go_on(&self) -> bool {
+    pub(crate) fn has_budget(&self) -> bool {
         self.work < self.config.slice()
     }
 
     /// Whether work is left for the next tick.
     pub(crate) fn is_at_work(&self) -> bool {
-        let standing = match &self.standing {
-            Standing::Wedged(_, frozen) => frozen.is_at_work(),
-            Standing::Running(_) => !self.resuming.is_empty() || self.early_left > 0,
-            Standing::Outside | Standing::Excluded => false,
+        let view_state = match &self.view_state {
+            ViewState::Frozen(_, frozen) => frozen.is_at_work(),
+            ViewState::Running(_) => !self.resuming.is_empty() || self.early_left > 0,
+            ViewState::Outside | ViewState::Excluded => false,
         };
-        standing
+        view_state
             || !self.sending.is_empty()
             || !self.ending.is_empty()
             || !self.scans.is_empty()
@@ -113,21 +113,21 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Continues all long work, until the step has touched enough items.
-    pub(crate) fn go_on(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn continue_work(&mut self, now: u64, out: &mut Out<Message<P>>) {
         // The work that other members wait for comes first.
-        self.go_on_reporting(out);
-        self.go_on_starting(now, out);
-        self.go_on_sending(out);
-        self.go_on_installing(now, out);
-        self.go_on_resuming(now, out);
-        self.go_on_delivering(now, out);
-        self.go_on_unparking(now, out);
-        self.go_on_ending(now, out);
+        self.continue_reporting(out);
+        self.continue_starting(now, out);
+        self.continue_sending(out);
+        self.continue_installing(now, out);
+        self.continue_resuming(now, out);
+        self.continue_delivering(now, out);
+        self.continue_unparking(now, out);
+        self.continue_ending(now, out);
         if self.is_sweeping_out() {
             self.sweep_out(now, out);
         }
-        self.go_on_resending(out);
-        self.go_on_scanning(now, out);
+        self.continue_resending(out);
+        self.continue_scanning(now, out);
     }
 
     /// Frees a little obsolete data after every event, so that it needs no steps of its own.
@@ -153,8 +153,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    pub(crate) fn discard_start(&mut self, holds: Items<Held>) {
-        self.discard(Trash::Held(holds.into_parts()));
+    pub(crate) fn discard_start(&mut self, holds: ChunkedList<StartHold>) {
+        self.discard(Trash::Held(holds.into_chunks()));
     }
 
     /// Drops the links of a view that has ended.
@@ -176,7 +176,7 @@ impl<P: MutualExclusion> Member<P> {
     pub(crate) fn discard_gather(&mut self, gather: crate::gather::Gather) {
         let (reports, start) = gather.into_lists();
         for report in reports {
-            self.discard(Trash::Holding(report.into_parts()));
+            self.discard(Trash::Holding(report.into_chunks()));
         }
         self.discard(Trash::Held(start));
     }
@@ -184,11 +184,11 @@ impl<P: MutualExclusion> Member<P> {
     /// Sends chunks of a list, from `first` on, at a member's request. The chunks sent before are probably in
     /// transit, except for the first one that the member lacks, so only a few of them are sent again. With 20 chunks
     /// sent and `first` = 10, these are 10 to 13 again, and the new ones 20 to 25.
-    pub(crate) fn send_parts(&mut self, to: Node, what: Listed, epoch: u64, first: u32) {
+    pub(crate) fn send_chunks(&mut self, to: Node, what: Listed, epoch: u64, first: u32) {
         const AGAIN: u32 = 4;
         self.sending.retain(|sending| (sending.to, sending.what) != (to, what));
         let sent = self.sent.get(&(to, what)).filter(|sent| sent.0 == epoch).map_or(0, |sent| sent.1);
-        let end = first.saturating_add(crate::parts::WINDOW);
+        let end = first.saturating_add(crate::chunks::WINDOW);
         let again = sent.min(first.saturating_add(AGAIN));
         for (next, end) in [(first, again), (first.max(sent), end)] {
             if next < end {
@@ -198,8 +198,8 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Continues to send chunks, to all members in turns.
-    fn go_on_sending(&mut self, out: &mut Out<Message<P>>) {
-        while self.may_go_on() {
+    fn continue_sending(&mut self, out: &mut Out<Message<P>>) {
+        while self.has_budget() {
             let Some(mut sending) = self.sending.pop_front() else { return };
             let Some((body, items)) = self.listed(sending) else { continue };
             // To copy an item into a frame costs far less than to work on a lock.
@@ -220,23 +220,23 @@ impl<P: MutualExclusion> Member<P> {
         let Sending { to, what, epoch, next, .. } = sending;
         match what {
             Listed::Report => {
-                let part = self.own_report(epoch)?.part(next)?;
-                let items = part.items.len();
-                Some((Body::Report { epoch, installed: self.installed, part }, items))
+                let chunk = self.own_report(epoch)?.chunk(next)?;
+                let items = chunk.items.len();
+                Some((Body::Report { epoch, installed: self.installed, chunk }, items))
             }
             Listed::Start => {
                 let gather = self.leader.as_ref()?.gather.as_ref()?;
                 let fits = gather.view.epoch == epoch && gather.view.has(to);
-                let part = gather.holds_at_start().filter(|_| fits)?.part(next)?;
-                let items = part.items.len();
-                Some((Body::Start { epoch, part }, items))
+                let chunk = gather.holds_at_start().filter(|_| fits)?.chunk(next)?;
+                let items = chunk.items.len();
+                Some((Body::Start { epoch, chunk }, items))
             }
         }
     }
 
     /// Continues to advance the locks that had to wait for a lease.
-    fn go_on_unparking(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        while self.unparks && self.may_go_on() {
+    fn continue_unparking(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while self.unparks && self.has_budget() {
             let runs = now < self.lease_until_ns;
             let next = if runs { self.parked.pop_front() } else { None };
             let Some(id) = next else {
@@ -246,13 +246,13 @@ impl<P: MutualExclusion> Member<P> {
             self.spend(1);
             if let Some(active) = self.locks.used_mut(id).filter(|active| active.parked) {
                 active.parked = false;
-                self.look_after(now, id, out);
+                self.advance(now, id, out);
             }
         }
     }
 
     /// Continues the retransmissions to all members.
-    pub(crate) fn go_on_resending(&mut self, out: &mut Out<Message<P>>) {
+    pub(crate) fn continue_resending(&mut self, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else {
             self.resends = false;
             return;
@@ -262,9 +262,9 @@ impl<P: MutualExclusion> Member<P> {
         for (to, link) in &mut links {
             let most = self.config.slice().saturating_sub(self.work);
             let before = out.frames.len();
-            for packet in link.go_on_resending(most) {
+            for packet in link.continue_resending(most) {
                 let body = Body::Link { epoch, packet };
-                out.frames.push(crate::Frame { from, to: to.id, life: Some(to.incarnation), body });
+                out.frames.push(crate::Frame { from, to: to.id, incarnation: Some(to.incarnation), body });
             }
             self.work += out.frames.len() - before;
             self.resends |= link.resends();

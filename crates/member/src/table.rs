@@ -3,10 +3,10 @@
 //! its bits belong to, so a new view clears all bits at once. A lock without local users and without an instance of
 //! the present view counts as unknown, and is removed later in small steps.
 
+use crate::chunks::ChunkedList;
 use crate::index::Index;
 use crate::lock::{Active, Lock};
-use crate::parts::Items;
-use crate::{Held, LockName};
+use crate::{LockName, StartHold};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash};
@@ -80,7 +80,7 @@ pub(crate) struct Locks<P: MutualExclusion> {
     spare: Vec<Box<Active>>,
     /// The holds at the start of the view, and an index from a lock to its holds: chunk number, and index in the
     /// chunk.
-    start_holds: Items<Held>,
+    start_holds: ChunkedList<StartHold>,
     start_index: Index<(u32, u32)>,
 }
 
@@ -98,7 +98,7 @@ impl<P: MutualExclusion> Locks<P> {
             own: 0,
             active: Vec::new(),
             spare: Vec::new(),
-            start_holds: Items::default(),
+            start_holds: ChunkedList::default(),
             start_index: Index::default(),
         }
     }
@@ -309,33 +309,33 @@ impl<P: MutualExclusion> Locks<P> {
 
     /// Sets the holds at the start of a view, to be indexed by [`Self::index_start`]. Returns those of the previous
     /// view.
-    pub fn held_at_start(&mut self, holds: Items<Held>) -> Items<Held> {
+    pub fn held_at_start(&mut self, holds: ChunkedList<StartHold>) -> ChunkedList<StartHold> {
         self.start_index = Index::for_many(holds.len());
         core::mem::replace(&mut self.start_holds, holds)
     }
 
     /// Indexes one hold of the start. Returns whether it exists.
-    pub fn index_start(&mut self, part: u32, place: u32) -> bool {
+    pub fn index_start(&mut self, chunk: u32, place: u32) -> bool {
         let (holds, hasher) = (&self.start_holds, &self.hasher);
-        let Some(held) = holds.at(part, place) else { return false };
-        let rehash = |&(part, place): &(u32, u32)| {
-            holds.at(part, place).map_or(0, |held| hasher.hash_one(Key(&held.lock)))
+        let Some(held) = holds.at(chunk, place) else { return false };
+        let rehash = |&(chunk, place): &(u32, u32)| {
+            holds.at(chunk, place).map_or(0, |held| hasher.hash_one(Key(&held.lock)))
         };
-        self.start_index.insert(hasher.hash_one(Key(&held.lock)), (part, place), rehash);
+        self.start_index.insert(hasher.hash_one(Key(&held.lock)), (chunk, place), rehash);
         true
     }
 
     /// The holders of a lock at the start of the view.
-    pub fn holders_at_start(&self, id: LockId) -> impl Iterator<Item = &Held> {
+    pub fn holders_at_start(&self, id: LockId) -> impl Iterator<Item = &StartHold> {
         let name = &self.get(id).name;
         let places = self.start_index.iter_hash(self.hasher.hash_one(Key(name)));
         places
-            .filter_map(|&(part, place)| self.start_holds.at(part, place))
+            .filter_map(|&(chunk, place)| self.start_holds.at(chunk, place))
             .filter(move |held| held.lock == *name)
     }
 
     /// All holds at the start of the view.
-    pub fn start_holds(&self) -> &Items<Held> {
+    pub fn start_holds(&self) -> &ChunkedList<StartHold> {
         &self.start_holds
     }
 

@@ -6,13 +6,16 @@
 //! member         runs in view 4  │ frozen ─ Report              │ runs in view 5
 //! ```
 
+use crate::chunks::{ChunkedList, ChunkedListBuilder};
 use crate::gather::Gather;
-use crate::install::{Frozen, OwnReport};
-use crate::link::{Answer, Link};
-use crate::member::{Due, Member, Message, Standing};
-use crate::parts::{Cutter, Items};
+use crate::install::{FreezeState, OwnReport};
+use crate::link::{AckTiming, Link};
+use crate::member::{Member, Message, Timer, ViewState};
 use crate::slices::Listed;
-use crate::{Body, Flaw, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View};
+use crate::{
+    Body, BugSwitch, Bugs, Chunk, Frame, MemberId, Node, Note, Out, Packet, Report, ReportedHold, StartHold,
+    View,
+};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,15 +24,15 @@ use lockkeeper_core::MutualExclusion;
 /// Most frames of future views that are stored. Frames beyond that are not acknowledged, so they are sent again.
 const MOST_EARLY: usize = 4096;
 
-impl<P: MutualExclusion> Member<P> {
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Handles a decided view, from consensus or from the view's coordinator. From here on, the member grants and
     /// forwards nothing of an older view.
     pub(crate) fn learn(&mut self, view: View, out: &mut Out<Message<P>>) {
-        let known = match &self.standing {
-            Standing::Outside if !view.has(self.me) => return,
-            Standing::Outside => 0,
-            Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
-            Standing::Excluded => return,
+        let known = match &self.view_state {
+            ViewState::Outside if !view.has(self.me) => return,
+            ViewState::Outside => 0,
+            ViewState::Frozen(view, _) | ViewState::Running(view) => view.epoch,
+            ViewState::Excluded => return,
         };
         if view.epoch <= known {
             return;
@@ -43,32 +46,32 @@ impl<P: MutualExclusion> Member<P> {
             return self.exclude(out);
         }
         self.adopt_settings(&view);
-        if self.config.has(Flaw::NoWedge) && matches!(self.standing, Standing::Running(_)) {
+        if self.config.has(BugSwitch::NoFreeze) && matches!(self.view_state, ViewState::Running(_)) {
             return;
         }
-        self.wedge(view, out);
+        self.freeze_for(view, out);
     }
 
     /// Freezes the member for a view. It stops granting, and drops the links of the old view.
-    fn wedge(&mut self, view: View, out: &mut Out<Message<P>>) {
-        out.notes.push(Note::Wedged { epoch: view.epoch });
+    fn freeze_for(&mut self, view: View, out: &mut Out<Message<P>>) {
+        out.notes.push(Note::Frozen { epoch: view.epoch });
         // A member that is already frozen has made its report, which does not change until a start.
-        let report = match core::mem::replace(&mut self.standing, Standing::Outside) {
-            Standing::Wedged(_, mut frozen) => {
+        let report = match core::mem::replace(&mut self.view_state, ViewState::Outside) {
+            ViewState::Frozen(_, mut frozen) => {
                 self.discard_start(frozen.start.items());
                 frozen.report
             }
-            _ => OwnReport::Begun { next: 0, list: Cutter::default() },
+            _ => OwnReport::Partial { next: 0, list: ChunkedListBuilder::default() },
         };
         self.drop_links();
         self.parked.clear();
         self.stop_resuming();
-        self.standing = Standing::Wedged(view, Box::new(Frozen::new(report)));
+        self.view_state = ViewState::Frozen(view, Box::new(FreezeState::new(report)));
     }
 
     /// The whole report in one step, for the bug switch that does not freeze.
-    fn report(&self) -> Items<Holding> {
-        let mut list = Cutter::default();
+    fn report(&self) -> ChunkedList<ReportedHold> {
+        let mut list = ChunkedListBuilder::default();
         for place in 0..self.locks.active_count() {
             self.add_to_report(place, &mut list);
         }
@@ -76,85 +79,85 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Adds the active lock with index `place` to the report, if it is held.
-    fn add_to_report(&self, place: usize, list: &mut Cutter<Holding>) {
+    fn add_to_report(&self, place: usize, list: &mut ChunkedListBuilder<ReportedHold>) {
         let Some((_, name, active)) = self.locks.active_at(place) else { return };
-        if let Some((claim, units)) = active.held() {
-            let holding = Holding { lock: name.clone(), claim, units };
+        if let Some((mode, units)) = active.held() {
+            let holding = ReportedHold { lock: name.clone(), mode, units };
             let bytes = holding.bytes();
-            list.push(holding, bytes, self.config.part_bytes);
+            list.push(holding, bytes, self.config.chunk_bytes);
         }
     }
 
     /// Continues the report of the holds at the freeze. Holds do not change while the member is frozen, so this may
     /// take several steps.
-    pub(crate) fn go_on_reporting(&mut self, out: &mut Out<Message<P>>) {
-        let Standing::Wedged(_, frozen) = &mut self.standing else { return };
-        let OwnReport::Begun { next, list } = &mut frozen.report else { return };
+    pub(crate) fn continue_reporting(&mut self, out: &mut Out<Message<P>>) {
+        let ViewState::Frozen(_, frozen) = &mut self.view_state else { return };
+        let OwnReport::Partial { next, list } = &mut frozen.report else { return };
         let (first, mut list) = (*next, core::mem::take(list));
         let mut place = first;
-        while place < self.locks.active_count() && self.may_go_on() {
+        while place < self.locks.active_count() && self.has_budget() {
             self.add_to_report(place, &mut list);
             place += 1;
             self.spend(1);
         }
         let done = place == self.locks.active_count();
-        let Standing::Wedged(_, frozen) = &mut self.standing else { return };
+        let ViewState::Frozen(_, frozen) = &mut self.view_state else { return };
         if !done {
-            frozen.report = OwnReport::Begun { next: place, list };
+            frozen.report = OwnReport::Partial { next: place, list };
             return;
         }
-        frozen.report = OwnReport::Made(list.finish());
-        if let Some((to, epoch, part)) = frozen.asked.take() {
-            self.send_report(to, epoch, part, out);
+        frozen.report = OwnReport::Complete(list.finish());
+        if let Some((to, epoch, chunk)) = frozen.report_request.take() {
+            self.send_report(to, epoch, chunk, out);
         }
     }
 
     /// The report for the view of this epoch, once it is complete.
-    pub(crate) fn own_report(&self, epoch: u64) -> Option<&Items<Holding>> {
-        match &self.standing {
-            Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => match &frozen.report {
-                OwnReport::Made(report) => Some(report),
-                OwnReport::Begun { .. } => None,
+    pub(crate) fn own_report(&self, epoch: u64) -> Option<&ChunkedList<ReportedHold>> {
+        match &self.view_state {
+            ViewState::Frozen(frozen_view, frozen) if frozen_view.epoch == epoch => match &frozen.report {
+                OwnReport::Complete(report) => Some(report),
+                OwnReport::Partial { .. } => None,
             },
             _ => None,
         }
     }
 
     /// Sends the report to the coordinator, beginning with chunk `part`.
-    fn send_report(&mut self, to: Node, epoch: u64, part: u32, out: &mut Out<Message<P>>) {
+    fn send_report(&mut self, to: Node, epoch: u64, chunk: u32, out: &mut Out<Message<P>>) {
         let Some(holds) = self.own_report(epoch) else { return };
-        if part == 0 {
+        if chunk == 0 {
             let report = Report { installed: self.installed, holds: holds.clone() };
             out.notes.push(Note::Reported { epoch, report });
         }
-        self.send_parts(to, Listed::Report, epoch, part);
+        self.send_chunks(to, Listed::Report, epoch, chunk);
     }
 
     /// Handles a freeze: freezes for the view, and reports once the report is complete.
-    pub(crate) fn freeze(&mut self, from: Node, view: View, part: u32, out: &mut Out<Message<P>>) {
-        let two = self.config.has(Flaw::TwoCoordinators);
+    pub(crate) fn freeze(&mut self, from: Node, view: View, chunk: u32, out: &mut Out<Message<P>>) {
+        let two = self.config.has(BugSwitch::TwoCoordinators);
         if from != view.coordinator && !two {
             return;
         }
         // The coordinator leads, as far as this member knows.
         self.leader_hint.get_or_insert(from.id);
-        if two && matches!(&self.standing, Standing::Running(running) if running.epoch == view.epoch) {
-            self.wedge(view.clone(), out);
+        if two && matches!(&self.view_state, ViewState::Running(running) if running.epoch == view.epoch) {
+            self.freeze_for(view.clone(), out);
         }
         self.learn(view.clone(), out);
         let (epoch, installed) = (view.epoch, self.installed);
-        match &mut self.standing {
-            Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => {
-                if matches!(frozen.report, OwnReport::Begun { .. }) {
-                    frozen.asked = Some((from, epoch, part));
+        match &mut self.view_state {
+            ViewState::Frozen(frozen_view, frozen) if frozen_view.epoch == epoch => {
+                if matches!(frozen.report, OwnReport::Partial { .. }) {
+                    frozen.report_request = Some((from, epoch, chunk));
                 } else {
-                    self.send_report(from, epoch, part, out);
+                    self.send_report(from, epoch, chunk, out);
                 }
             }
-            Standing::Running(running) if self.config.has(Flaw::NoWedge) && running.epoch < epoch => {
+            ViewState::Running(running) if self.config.has(BugSwitch::NoFreeze) && running.epoch < epoch => {
                 let holds = self.report();
-                for part in (0..holds.count()).filter_map(|number| holds.part(number)) {
-                    self.send(from, Body::Report { epoch, installed, part }, out);
+                for chunk in (0..holds.count()).filter_map(|number| holds.chunk(number)) {
+                    self.send(from, Body::Report { epoch, installed, chunk }, out);
                 }
                 let report = Report { installed, holds };
                 out.notes.push(Note::Reported { epoch, report });
@@ -181,8 +184,8 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let (view, silent) = (gather.view.clone(), gather.silent());
-        for (node, part) in silent {
-            self.send(node, Body::Freeze { view: view.clone(), part }, out);
+        for (node, chunk) in silent {
+            self.send(node, Body::Freeze { view: view.clone(), chunk }, out);
         }
     }
 
@@ -192,14 +195,14 @@ impl<P: MutualExclusion> Member<P> {
         now: u64,
         from: Node,
         epoch: u64,
-        (installed, part): (u64, Part<Holding>),
+        (installed, chunk): (u64, Chunk<ReportedHold>),
         out: &mut Out<Message<P>>,
     ) {
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
         if gather.view.epoch == epoch {
-            if let Some(part) = gather.report(from, installed, part) {
+            if let Some(chunk) = gather.report(from, installed, chunk) {
                 let view = gather.view.clone();
-                self.send(from, Body::Freeze { view, part }, out);
+                self.send(from, Body::Freeze { view, chunk }, out);
             }
             self.try_start(now);
         }
@@ -217,27 +220,27 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Continues to build the start from the reports. Once it is complete, sends it to every member of the view.
-    pub(crate) fn go_on_starting(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn continue_starting(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let most = self.config.slice().saturating_sub(self.work);
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
         if !gather.is_building() || most == 0 {
             return;
         }
-        let taken = gather.go_on_building(now, most, self.config.part_bytes);
+        let taken = gather.continue_building(now, most, self.config.chunk_bytes);
         let started = gather.holds_at_start().cloned().map(|holds| (gather.view.clone(), holds));
         self.spend(taken);
         if let Some((view, holds)) = started {
             let (epoch, members) = (view.epoch, view.members.clone());
             out.notes.push(Note::Started { view, holds });
             for node in members {
-                self.send_parts(node, Listed::Start, epoch, 0);
+                self.send_chunks(node, Listed::Start, epoch, 0);
             }
         }
     }
 
     /// Sends the start, beginning with chunk `first`.
     pub(crate) fn send_start(&mut self, to: Node, epoch: u64, first: u32) {
-        self.send_parts(to, Listed::Start, epoch, first);
+        self.send_chunks(to, Listed::Start, epoch, first);
     }
 
     /// As the leader: sends the freeze or the start again to a member whose renewal shows that it has missed it.
@@ -248,47 +251,53 @@ impl<P: MutualExclusion> Member<P> {
         }
         let (epoch, view) = (gather.view.epoch, gather.view.clone());
         // The first chunk is enough: a member that has it already requests the chunks that it lacks.
-        let body = match gather.holds_at_start().and_then(|start| start.part(0)) {
-            Some(part) => Body::Start { epoch, part },
-            None => Body::Freeze { view, part: 0 },
+        let body = match gather.holds_at_start().and_then(|start| start.chunk(0)) {
+            Some(chunk) => Body::Start { epoch, chunk },
+            None => Body::Freeze { view, chunk: 0 },
         };
         self.send(node, body, out);
     }
 
     /// As a frozen member: handles a chunk of the start, and installs the view once all chunks have arrived.
-    pub(crate) fn start(&mut self, from: Node, epoch: u64, part: Part<Held>, out: &mut Out<Message<P>>) {
-        let unwedged = self.config.has(Flaw::NoWedge) && self.applied.epoch == epoch;
-        let two = self.config.has(Flaw::TwoCoordinators);
-        match &mut self.standing {
-            Standing::Wedged(view, frozen) if view.epoch == epoch && (from == view.coordinator || two) => {
+    pub(crate) fn start(
+        &mut self,
+        from: Node,
+        epoch: u64,
+        chunk: Chunk<StartHold>,
+        out: &mut Out<Message<P>>,
+    ) {
+        let not_frozen = self.config.has(BugSwitch::NoFreeze) && self.applied.epoch == epoch;
+        let two = self.config.has(BugSwitch::TwoCoordinators);
+        match &mut self.view_state {
+            ViewState::Frozen(view, frozen) if view.epoch == epoch && (from == view.coordinator || two) => {
                 if frozen.installing.is_some() {
                     return;
                 }
-                let more = frozen.start.take(part);
+                let more = frozen.start.take(chunk);
                 if frozen.start.is_complete() {
                     let holds = frozen.start.items();
                     self.install(holds, out);
                 } else if more {
-                    let part = frozen.start.next();
-                    self.send(from, Body::More { epoch, part }, out);
+                    let chunk = frozen.start.next();
+                    self.send(from, Body::More { epoch, chunk }, out);
                 }
             }
-            Standing::Running(view) if unwedged && view.epoch < epoch && part.of == 1 => {
-                let (report, view) = (OwnReport::Made(Items::default()), self.applied.clone());
-                self.standing = Standing::Wedged(view, Box::new(Frozen::new(report)));
-                self.install(Items::of(Vec::from([part.items])), out);
+            ViewState::Running(view) if not_frozen && view.epoch < epoch && chunk.of == 1 => {
+                let (report, view) = (OwnReport::Complete(ChunkedList::default()), self.applied.clone());
+                self.view_state = ViewState::Frozen(view, Box::new(FreezeState::new(report)));
+                self.install(ChunkedList::of(Vec::from([chunk.items])), out);
             }
             _ => {}
         }
     }
 
     /// Requests the next chunk of a start of which no chunk has arrived lately.
-    pub(crate) fn ask_for_start(&mut self, out: &mut Out<Message<P>>) {
-        if let Standing::Wedged(view, frozen) = &mut self.standing
+    pub(crate) fn request_start(&mut self, out: &mut Out<Message<P>>) {
+        if let ViewState::Frozen(view, frozen) = &mut self.view_state
             && frozen.start.is_stuck()
         {
-            let (to, epoch, part) = (view.coordinator, view.epoch, frozen.start.next());
-            self.send(to, Body::More { epoch, part }, out);
+            let (to, epoch, chunk) = (view.coordinator, view.epoch, frozen.start.next());
+            self.send(to, Body::More { epoch, chunk }, out);
         }
     }
 
@@ -299,7 +308,7 @@ impl<P: MutualExclusion> Member<P> {
         if present != Some(epoch) {
             let known = present.unwrap_or(self.installed);
             if epoch > known && self.early.len() < MOST_EARLY {
-                if self.config.has(Flaw::HigherEpochsDropped) {
+                if self.config.has(BugSwitch::HigherEpochsDropped) {
                     let acknowledged = packet.payload.as_ref().map_or(0, |(number, _)| number + 1);
                     self.send(
                         from,
@@ -308,7 +317,7 @@ impl<P: MutualExclusion> Member<P> {
                     );
                 }
                 self.early.push(Frame { body: Body::Link { epoch, packet }, ..frame });
-            } else if self.config.has(Flaw::LowerEpochsAccepted)
+            } else if self.config.has(BugSwitch::LowerEpochsAccepted)
                 && present.is_some()
                 && let Some((_, message)) = packet.payload
             {
@@ -321,7 +330,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         // A payload whose lock does not fit into the table is not acknowledged; the acknowledgement in the packet
         // counts.
-        let never = self.config.has(Flaw::TableNeverReclaimed);
+        let never = self.config.has(BugSwitch::TableNeverReclaimed);
         let Packet { acknowledged, payload } = packet;
         let (payload, refused) = match payload {
             Some((_, message)) if !self.has_room_for(&message.lock) && !never => (None, true),
@@ -329,16 +338,16 @@ impl<P: MutualExclusion> Member<P> {
         };
         let packet = Packet { acknowledged, payload };
         if refused {
-            self.leave_message_waiting(now);
+            self.defer_message(now);
         }
         let (mut delivered, most) = (VecDeque::new(), self.most_messages());
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
         let answer = link.receive(now, packet, most, &mut delivered);
         self.delivers |= link.is_ready();
         match answer {
-            Answer::None => {}
-            Answer::Soon => self.look_at_link(now, from, out),
-            Answer::AtOnce => self.acknowledge(from, out),
+            AckTiming::None => {}
+            AckTiming::Soon => self.look_at_link(now, from, out),
+            AckTiming::AtOnce => self.acknowledge(from, out),
         }
         self.deliver_all(now, from, delivered, out);
     }
@@ -358,7 +367,7 @@ impl<P: MutualExclusion> Member<P> {
         out: &mut Out<Message<P>>,
     ) {
         for message in messages {
-            if self.config.has(Flaw::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
+            if self.config.has(BugSwitch::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
                 continue;
             }
             self.deliver(now, from, message, out);
@@ -366,16 +375,16 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Delivers messages that an earlier step left, because too many were ready at once.
-    pub(crate) fn go_on_delivering(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn continue_delivering(&mut self, now: u64, out: &mut Out<Message<P>>) {
         if !core::mem::take(&mut self.delivers) {
             return;
         }
         let ready = self.links.iter().filter(|(_, link)| link.is_ready()).map(|(&node, _)| node);
         for node in ready.collect::<Vec<_>>() {
-            let (mut delivered, most, may) = (VecDeque::new(), self.most_messages(), self.may_go_on());
+            let (mut delivered, most, may) = (VecDeque::new(), self.most_messages(), self.has_budget());
             let Some(link) = self.links.get_mut(&node) else { continue };
             if may {
-                link.go_on_delivering(now, most, &mut delivered);
+                link.continue_delivering(now, most, &mut delivered);
             }
             self.delivers |= link.is_ready();
             self.look_at_link(now, node, out);
@@ -389,7 +398,7 @@ impl<P: MutualExclusion> Member<P> {
         let link = self.links.get_mut(&from);
         match link.and_then(|link| link.acknowledges_at(now, wait_ns)) {
             Some(at) if at > now => {
-                self.due.insert((at, Due::LookAtLink(from)));
+                self.timers.insert((at, Timer::CheckLink(from)));
             }
             Some(_) => self.acknowledge(from, out),
             None => {}

@@ -7,8 +7,8 @@
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Body, Claim, Config, Event, Frame, LockMessage, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, Query, SessionId, Tag, ToMember, Wish,
+    Body, Config, Event, Frame, LockMessage, LockMode, LockName, LockRequest, Member, MemberId, Node, Note,
+    Out, PortEvent, PortRequest, Query, SessionId, Tag, ToMember,
 };
 use peak_alloc::PeakAlloc;
 use std::collections::VecDeque;
@@ -139,8 +139,8 @@ impl<P: MutualExclusion> Hostile<P> {
                     let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
                     self.todo.extend((0..MEMBERS as usize).map(decided));
                 }
-                PortRequest::Confirm { question, .. } => {
-                    self.todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                PortRequest::Confirm { number: question, .. } => {
+                    self.todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
                 }
                 PortRequest::StepDown { .. } => {}
             }
@@ -247,7 +247,7 @@ impl<P: MutualExclusion> Hostile<P> {
         if self.random.below(8) > 0 {
             // Most frames must pass the first checks to do any harm.
             frame.to = me.id;
-            frame.life = (self.random.below(2) == 0).then_some(me.incarnation);
+            frame.incarnation = (self.random.below(2) == 0).then_some(me.incarnation);
             frame.from = self.members[other].node();
             let running = self.members[victim].running().map_or(0, |view| view.epoch);
             if let Body::Link { epoch, .. } | Body::Start { epoch, .. } | Body::Report { epoch, .. } =
@@ -264,24 +264,24 @@ impl<P: MutualExclusion> Hostile<P> {
     fn client(&mut self, member: usize) {
         let number = self.random.next() % 4;
         let session = SessionId { client: self.random.next() % 4, number: 0 };
-        let claim = match self.random.below(6) {
-            0 | 1 => Claim::Shared,
-            2 => Claim::Permit(self.random.below(5) as u32),
-            3 if self.random.below(20) == 0 => Claim::Permit(u32::MAX),
-            _ => Claim::Alone,
+        let mode = match self.random.below(6) {
+            0 | 1 => LockMode::Shared,
+            2 => LockMode::Permit { of: self.random.below(5) as u32 },
+            3 if self.random.below(20) == 0 => LockMode::Permit { of: u32::MAX },
+            _ => LockMode::Exclusive,
         };
         let name = match self.random.below(200) {
             0 => "x".repeat(100_000),
             other => format!("lock {}", other % 5),
         };
-        let wish = Wish {
-            claim,
-            patience_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
+        let request = LockRequest {
+            mode,
+            timeout_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             longest_hold_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             reentrant: self.random.below(2) == 0,
-            more: [0, 3, u32::MAX][self.random.below(3)],
+            delegated_entries: [0, 3, u32::MAX][self.random.below(3)],
             tag: Tag::default(),
-            ..Wish::of(LockName::new(name))
+            ..LockRequest::exclusive(LockName::new(name))
         };
         let number = number + self.now / (500 * MS) * 4;
         let said = match self.random.below(9) {
@@ -290,7 +290,7 @@ impl<P: MutualExclusion> Hostile<P> {
             1 | 2 => ToMember::Release { number },
             3 => ToMember::KeepAlive { sent_ns: u64::MAX, first: false, settled: number },
             4 => ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 },
-            _ => ToMember::Acquire { number, settled: 0, wish },
+            _ => ToMember::Acquire { number, settled: 0, request },
         };
         self.todo.push_back((member, Event::Client(session, said)));
     }
@@ -309,9 +309,7 @@ impl<P: MutualExclusion> Hostile<P> {
             match self.random.below(10) {
                 0 | 1 => self.client(member),
                 2 => self.wait(1 + member as u64 * 7),
-                3 if self.random.below(10) == 0 => {
-                    self.todo.push_back((member, Event::Survey(1, Query::ALL)))
-                }
+                3 if self.random.below(10) == 0 => self.todo.push_back((member, Event::Query(1, Query::ALL))),
                 _ => self.deceive(member),
             }
             self.settle();

@@ -3,8 +3,8 @@
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Body, Config, Event, Fence, LockName, Member, MemberId, NoFence, Node, NotOpened, Out,
-    PortEvent, PortRequest, SessionId, ToClient, ToMember, Wish,
+    Acquisition, Body, Config, Event, Fence, LockName, LockRequest, Member, MemberId, NoFence, Node,
+    NotOpened, Out, PortEvent, PortRequest, SessionId, ToClient, ToMember,
 };
 use std::collections::BTreeSet;
 
@@ -38,7 +38,9 @@ impl Alone {
             for request in out.port.drain(..) {
                 events.push(Event::Port(match request {
                     PortRequest::Propose(view) => PortEvent::Decided(view),
-                    PortRequest::Confirm { question, .. } => PortEvent::Confirmed { question },
+                    PortRequest::Confirm { number: question, .. } => {
+                        PortEvent::Confirmed { number: question }
+                    }
                     PortRequest::StepDown { .. } => continue,
                 }));
             }
@@ -55,8 +57,8 @@ impl Alone {
 
     fn acquire(&mut self, session: SessionId, number: u64) -> Option<Fence> {
         self.told.clear();
-        let wish = Wish::of(LockName::new("a"));
-        self.step(Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));
+        let request = LockRequest::exclusive(LockName::new("a"));
+        self.step(Event::Client(session, ToMember::Acquire { number, settled: 0, request }));
         self.told.iter().find_map(|told| match told {
             (of, ToClient::Granted { fence, .. }) if *of == session => *fence,
             _ => None,

@@ -8,26 +8,26 @@
 //! | module | contents |
 //! |---|---|
 //! | `files` | the files of the page, compiled into the binary |
-//! | `guard` | access control: only pages of this server, on this machine |
-//! | `work` | jobs: limits on time and concurrency; a closed tab stops its job |
-//! | `wishes` | the requests of a page, and their limits |
-//! | `answers` | the request handlers |
+//! | `origin` | access control: only pages of this server, on this machine |
+//! | `jobs` | jobs: limits on time and concurrency; a closed tab stops its job |
+//! | `requests` | the requests of a page, and their limits |
+//! | `handlers` | the request handlers |
 
-mod answers;
 mod files;
-mod guard;
-mod wishes;
-mod work;
+mod handlers;
+mod jobs;
+mod origin;
+mod requests;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use jobs::Jobs;
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::net::TcpListener;
-use work::Desk;
 
 /// The maximum size of a request, in bytes. A scenario of some thousand lines fits.
-const LONGEST_QUESTION: usize = 256 << 10;
+const MOST_REQUEST_BYTES: usize = 256 << 10;
 
 /// The server of the page.
 #[derive(Debug)]
@@ -57,15 +57,15 @@ impl Page {
 
 fn routes(port: u16) -> Router {
     Router::new()
-        .route("/api/about", get(answers::about))
-        .route("/api/status", get(answers::status))
-        .route("/api/run", post(answers::run))
-        .route("/api/play", post(answers::play))
-        .route("/api/check", post(answers::check))
-        .route("/api/compare", post(answers::compare))
-        .route("/api/gallery/{name}", get(answers::exhibit))
+        .route("/api/about", get(handlers::about))
+        .route("/api/status", get(handlers::status))
+        .route("/api/run", post(handlers::run))
+        .route("/api/play", post(handlers::play))
+        .route("/api/check", post(handlers::check))
+        .route("/api/compare", post(handlers::compare))
+        .route("/api/gallery/{name}", get(handlers::counterexample))
         .fallback(files::serve)
-        .layer(DefaultBodyLimit::max(LONGEST_QUESTION))
-        .layer(axum::middleware::from_fn_with_state(guard::Door { port }, guard::check))
-        .with_state(Desk::default())
+        .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
+        .layer(axum::middleware::from_fn_with_state(origin::OriginCheck { port }, origin::check))
+        .with_state(Jobs::default())
 }

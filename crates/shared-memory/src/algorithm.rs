@@ -1,6 +1,6 @@
 //! The interface of the algorithms, and the list of them.
 
-use crate::patience::{GaveUp, Patience};
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 use crate::{bakery, black_white_bakery, dijkstra, semaphore, test_and_set};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub trait Algorithm: Sealed + Send + Sync {
     fn new(slots: usize) -> Self;
 
     /// The trying protocol. Returns when `me` is inside. On an error the caller must call [`Algorithm::withdraw`].
-    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp>;
+    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded>;
 
     /// The exit protocol.
     fn exit(&self, me: usize);

@@ -15,9 +15,9 @@
 //! [`crate::black_white_bakery`].
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
-use crate::patience::{GaveUp, Patience};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Padded, each, write_before_read};
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 
 /// The bakery's registers.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Bakery {
     }
 
     /// Waits until `j` is not choosing.
-    pub(crate) fn until_chosen(&self, j: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    pub(crate) fn until_chosen(&self, j: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         // Acquire: pairs with the release in `end_choosing`.
         while self.slots[j].0.choosing.load(Ordering::Acquire) {
             patience.pause()?;
@@ -65,8 +65,8 @@ impl Bakery {
         &self,
         me: usize,
         j: usize,
-        patience: &mut impl Patience,
-    ) -> Result<(), GaveUp> {
+        patience: &mut impl WaitStrategy,
+    ) -> Result<(), WaitEnded> {
         let mine = self.slots[me].0.number.load(Ordering::Relaxed);
         loop {
             // Acquire: pairs with the releases in `exit` and `take_ticket`.
@@ -100,7 +100,7 @@ impl Algorithm for Bakery {
         Self { slots: each(slots) }
     }
 
-    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         self.begin_choosing(me);
         // This slot writes `choosing` and then reads j's number. Slot j writes its number and then, after the fence
         // below, reads whether this slot is choosing. At least one of the two sees the other's write: either this slot
@@ -131,7 +131,7 @@ impl Algorithm for Bakery {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::patience::While;
+    use crate::wait_strategy::While;
 
     #[test]
     fn bakery_tickets_grow_while_a_slot_always_has_one() {

@@ -5,7 +5,8 @@
 //! cost.
 
 use crate::{
-    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Guard, Mutex, Semaphore, Slot, TestAndSet, sync::Padded,
+    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, MutexGuard, Semaphore, Slot, TestAndSet,
+    sync::Padded,
 };
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -242,7 +243,7 @@ trait Till: Send {
 
 impl<A: Algorithm> Till for Slot<'_, A, Account> {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Account) -> R) -> R {
-        let mut account: Guard<'_, A, Account> = self.lock();
+        let mut account: MutexGuard<'_, A, Account> = self.lock();
         f(&mut account)
     }
 }

@@ -11,9 +11,9 @@
 //! **Guarantees** the same as the bakery, with numbers from 1 to N, for *atomic* registers.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
-use crate::patience::{GaveUp, Patience};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Padded, each, write_before_read};
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 
 /// The black-white bakery's registers.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl BlackWhiteBakery {
     }
 
     /// Waits until `j` is not choosing.
-    fn until_chosen(&self, j: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn until_chosen(&self, j: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         // Acquire: a slot that sees that j has chosen sees j's ticket.
         while self.slots[j].0.choosing.load(Ordering::Acquire) {
             patience.pause()?;
@@ -78,8 +78,8 @@ impl BlackWhiteBakery {
         &self,
         (mine, me): (Ticket, usize),
         j: usize,
-        patience: &mut impl Patience,
-    ) -> Result<(), GaveUp> {
+        patience: &mut impl WaitStrategy,
+    ) -> Result<(), WaitEnded> {
         let same_at_first = self.ticket(j, Ordering::Acquire).black == mine.black;
         loop {
             let theirs = self.ticket(j, Ordering::Acquire);
@@ -118,7 +118,7 @@ impl Algorithm for BlackWhiteBakery {
         Self { slots: each(slots), color: Padded::default() }
     }
 
-    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         // Relaxed: the fence orders it before the reads that follow; no earlier write needs to be visible with it.
         self.slots[me].0.choosing.store(true, Ordering::Relaxed);
         // As in the bakery: of two slots, at least one sees that the other is choosing, or the other's ticket.
@@ -152,7 +152,7 @@ impl Algorithm for BlackWhiteBakery {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::patience::While;
+    use crate::wait_strategy::While;
 
     #[test]
     fn black_white_tickets_stay_small_while_a_slot_always_has_one() {

@@ -12,9 +12,9 @@
 //! **Pitfall.** Writing `c[i]` and then reading all other `c` needs an order that machines do not keep by default.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
-use crate::patience::{GaveUp, Patience};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Padded, each, write_before_read};
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 
 /// Dijkstra's registers.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ impl Dijkstra {
     pub(crate) fn try_to_enter(
         &self,
         me: usize,
-        patience: &mut impl Patience,
+        patience: &mut impl WaitStrategy,
         fence: impl Fn(),
-    ) -> Result<(), GaveUp> {
+    ) -> Result<(), WaitEnded> {
         // Li0. Relaxed, as all accesses to b and k: they only decide whose turn it is to try. Safety depends on c
         // alone, and every thread eventually sees the last write.
         self.slots[me].0.b.store(false, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Algorithm for Dijkstra {
         Self { slots: each(slots), k: Padded::default() }
     }
 
-    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         self.try_to_enter(me, patience, write_before_read)
     }
 

@@ -24,7 +24,7 @@
 //! | [`test_and_set`] | [`TestAndSetMutex`] | an atomic read-modify-write instruction; a thread may starve |
 //! | [`semaphore`] | [`SemaphoreMutex`] | the same |
 //!
-//! All of them wait by polling, and let other threads run in between: see [`patience`]. For a program that only needs a
+//! All of them wait by polling, and let other threads run in between: see [`wait_strategy`]. For a program that only needs a
 //! lock, `std::sync::Mutex` is the better choice; `cargo bench` measures the difference.
 //!
 //! **A thread that panics inside** leaves the critical section like one that returns: the guard is dropped, and the
@@ -38,23 +38,23 @@ pub mod bakery;
 pub mod bank;
 pub mod black_white_bakery;
 pub mod dijkstra;
-mod guard;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub mod mutex;
-pub mod patience;
+mod mutex_guard;
 pub mod semaphore;
 mod sync;
 pub mod test_and_set;
+pub mod wait_strategy;
 
 pub use algorithm::{ALL, About, Algorithm};
 pub use bakery::Bakery;
 pub use black_white_bakery::BlackWhiteBakery;
 pub use dijkstra::Dijkstra;
-pub use guard::Guard;
 pub use mutex::{
     BakeryMutex, BlackWhiteBakeryMutex, DijkstraMutex, Mutex, NoFreeSlot, SemaphoreMutex, Slot,
     TestAndSetMutex,
 };
+pub use mutex_guard::MutexGuard;
 pub use semaphore::Semaphore;
 pub use test_and_set::TestAndSet;

@@ -7,8 +7,8 @@
 //! further.
 
 use crate::algorithm::{About, Sealed};
-use crate::patience::{GaveUp, Patience};
 use crate::sync::write_before_read;
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 use crate::{Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, TestAndSet};
 use loom::model::Builder;
 use loom::sync::Arc;
@@ -72,7 +72,7 @@ impl<const WHAT: u8> Algorithm for Without<WHAT> {
         Self(Bakery::new(slots))
     }
 
-    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         let unless = |what: u8, step: &dyn Fn()| {
             if WHAT != what {
                 step();
@@ -111,7 +111,7 @@ impl Algorithm for UnfencedDijkstra {
         Self(Dijkstra::new(slots))
     }
 
-    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         self.0.try_to_enter(me, patience, || ())
     }
 

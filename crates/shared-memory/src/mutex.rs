@@ -1,9 +1,9 @@
 //! A lock around data, with a fixed number of slots.
 
 use crate::algorithm::Algorithm;
-use crate::guard::{Guard, Protected};
-use crate::patience::{Backoff, GaveUp, Patience, While};
+use crate::mutex_guard::{MutexGuard, Protected};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::wait_strategy::{Backoff, WaitEnded, WaitStrategy, While};
 use crate::{Bakery, BlackWhiteBakery, Dijkstra, Semaphore, TestAndSet};
 use std::fmt;
 
@@ -105,20 +105,20 @@ pub struct Slot<'a, A: Algorithm, T> {
 
 impl<'a, A: Algorithm, T> Slot<'a, A, T> {
     /// Waits until the slot enters.
-    pub fn lock(&mut self) -> Guard<'_, A, T> {
-        match Guard::enter(self, &mut Backoff::default()) {
+    pub fn lock(&mut self) -> MutexGuard<'_, A, T> {
+        match MutexGuard::enter(self, &mut Backoff::default()) {
             Ok(guard) => guard,
-            Err(GaveUp) => unreachable!("a backoff never gives up"),
+            Err(WaitEnded) => unreachable!("a backoff never gives up"),
         }
     }
 
     /// Waits until the slot enters, as long as `go_on` returns true; it is called before each further poll.
-    pub fn lock_while(&mut self, go_on: impl FnMut() -> bool) -> Option<Guard<'_, A, T>> {
-        Guard::enter(self, &mut While::new(go_on)).ok()
+    pub fn lock_while(&mut self, go_on: impl FnMut() -> bool) -> Option<MutexGuard<'_, A, T>> {
+        MutexGuard::enter(self, &mut While::new(go_on)).ok()
     }
 
     /// Enters only if that needs no waiting. Two slots that try at the same time may both fail.
-    pub fn try_lock(&mut self) -> Option<Guard<'_, A, T>> {
+    pub fn try_lock(&mut self) -> Option<MutexGuard<'_, A, T>> {
         self.lock_while(|| false)
     }
 
@@ -126,7 +126,7 @@ impl<'a, A: Algorithm, T> Slot<'a, A, T> {
         &self.mutex.value
     }
 
-    pub(crate) fn go_inside(&mut self, patience: &mut impl Patience) -> Result<Inside<'_, A>, GaveUp> {
+    pub(crate) fn go_inside(&mut self, patience: &mut impl WaitStrategy) -> Result<Inside<'_, A>, WaitEnded> {
         self.leave_if_inside();
         let algorithm = &self.mutex.algorithm;
         // Withdraws when dropped, also when `patience` panics.

@@ -6,8 +6,8 @@
 //! **Guarantees** the same as the test-and-set mutex: some thread enters, but one may starve.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
-use crate::patience::{Backoff, GaveUp, Patience};
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::wait_strategy::{Backoff, WaitEnded, WaitStrategy};
 
 /// A counting semaphore.
 ///
@@ -57,7 +57,7 @@ impl Semaphore {
         assert!(before < usize::MAX, "a semaphore cannot hold more than {} permits", usize::MAX);
     }
 
-    fn wait(&self, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn wait(&self, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         loop {
             // Relaxed: the exchange below confirms the value.
             let s = self.s.load(Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Algorithm for Semaphore {
         Self::with_permits(1)
     }
 
-    fn enter(&self, _me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, _me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         self.wait(patience)
     }
 

@@ -7,8 +7,8 @@
 //! may starve.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
-use crate::patience::{GaveUp, Patience};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 
 /// The bit.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Algorithm for TestAndSet {
         Self { in_use: AtomicBool::new(false) }
     }
 
-    fn enter(&self, _me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+    fn enter(&self, _me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         loop {
             // Acquire: this thread sees all writes of earlier critical sections. No fence is needed: the read and the
             // write are one instruction, and nothing can come between them. If the bit is set already, the exchange

@@ -5,17 +5,18 @@
 //! |---|---|
 //! | [`golden`] | golden files: the bytes of stored and sent values |
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
-//! | [`story`] | the records of clients, and the check for mutual exclusion |
-//! | [`tail`] | reading a file of lines while another process appends to it |
-//! | [`ports`] | ports that no other process gets |
+//! | [`history`] | the records of clients, and the check for mutual exclusion |
+//! | [`follow`] | reading a file of lines while another process appends to it |
+//! | [`ports`] | ports that no other process gets; a re-export |
 //! | [`options`] | the command line: every fault once, or random faults for a number of minutes |
 //!
 //! Programs that use it are tests without a harness. The same program, started with other arguments, runs the processes
 //! on the hosts.
 
+pub mod follow;
 pub mod golden;
+pub mod history;
 pub mod hosts;
 pub mod options;
-pub mod ports;
-pub mod story;
-pub mod tail;
+
+pub use lockkeeper_system::ports;

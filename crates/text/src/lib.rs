@@ -1,9 +1,14 @@
-//! Text from outside: which names and tags are accepted, and how text is printed.
+//! The parts of a request that algorithms, members, clients and engines share: which names and tags are accepted, the
+//! [modes](LockMode) of a lock, and how text from outside is printed.
 //!
 //! Every protocol, every engine and every member uses these rules, so a name that one of them accepts is accepted by all of them.
 //! Names and tags have no control characters. Text that comes from elsewhere, such as the tags of another engine, may have some:
 //! [`Printable`] escapes it at the point where it is printed.
 #![no_std]
+
+mod mode;
+
+pub use mode::LockMode;
 
 use core::fmt::{self, Write};
 

@@ -6,10 +6,13 @@ use lockkeeper_core::algorithms::{
     raymond::Raymond, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
 };
 use lockkeeper_fuzz::cluster::Cluster;
-use lockkeeper_fuzz::hello::{self, Purpose, Reply};
-use lockkeeper_fuzz::records::{self, Kind};
-use lockkeeper_member::{LockName, MemberId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
+use lockkeeper_fuzz::hello::{self, HelloReply, Purpose};
+use lockkeeper_fuzz::records::{self, RecordHeader};
+use lockkeeper_member::MemberId;
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome,
+};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use std::fs;
 
 /// How many frames of one cluster make seeds.
@@ -46,12 +49,12 @@ fn connection() -> Vec<Vec<u8>> {
         to: None,
         purpose: Purpose::Link,
     };
-    let reply = Reply::Welcome { version: 1, member: MemberId(2) };
+    let reply = HelloReply::Welcome { version: 1, member: MemberId(2) };
     let mut talk = Vec::new();
-    for kind in [Kind::Ping, Kind::Declined(1)] {
+    for kind in [RecordHeader::Ping, RecordHeader::Declined(1)] {
         records::append(&mut talk, kind, 0, |_| ());
     }
-    for kind in [Kind::Frame, Kind::Question(1), Kind::Answer(1)] {
+    for kind in [RecordHeader::Frame, RecordHeader::Query(1), RecordHeader::Reply(1)] {
         records::append(&mut talk, kind, 100, |out| out.extend(b"words"));
     }
     let cut = |bytes: Vec<u8>| [vec![7], bytes].concat();
@@ -63,34 +66,37 @@ fn native() -> Vec<Vec<u8>> {
     let session = 1;
     let said = [
         ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 },
-        ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("a")) },
+        ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("a")) },
         ToMember::Release { number: 1 },
         ToMember::Close,
     ];
     let mut client = Vec::new();
     for said in said {
-        lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut client);
     }
     for ask in [
-        Ask::Locks(None),
-        Ask::Watch,
-        Ask::Cluster,
-        Ask::ForceRelease("a".into()),
-        Ask::Remove(3),
-        Ask::Leave,
+        DaemonQuery::Locks(None),
+        DaemonQuery::Watch,
+        DaemonQuery::Cluster,
+        DaemonQuery::ForceRelease("a".into()),
+        DaemonQuery::Remove(3),
+        DaemonQuery::Leave,
     ] {
-        lockkeeper_wire::encode(&ToDaemon::Ask(1, ask), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Query(1, ask), &mut client);
     }
-    let mut hello = lockkeeper_wire::opening().to_vec();
+    let mut hello = lockkeeper_session::protocol::opening().to_vec();
     let secret = Secret::new([7; 16]);
-    lockkeeper_wire::encode(&Hello { secret, token: Some("secret".into()), for_locks: true }, &mut hello);
+    lockkeeper_session::protocol::encode(
+        &Hello { secret, token: Some("secret".into()), for_locks: true },
+        &mut hello,
+    );
     let mut greeting = Vec::new();
     let welcome = Welcome { member: 1, lease_ns: 1_200_000_000, moment_ns: 1_000_000, members: 3 };
-    lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut greeting);
+    lockkeeper_session::protocol::encode(&Greeting::Welcome(welcome), &mut greeting);
     let mut daemon = Vec::new();
-    lockkeeper_wire::encode(&FromDaemon::Hear(session, ToClient::NoSession), &mut daemon);
-    lockkeeper_wire::encode(&FromDaemon::Answer(1, Answer::Released(1)), &mut daemon);
-    lockkeeper_wire::encode(&FromDaemon::Changed, &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Session(session, ToClient::NoSession), &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Reply(1, DaemonReply::Released(1)), &mut daemon);
+    lockkeeper_session::protocol::encode(&FromDaemon::Changed, &mut daemon);
     let all = [hello, greeting, daemon, client];
     (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
 }
@@ -121,7 +127,8 @@ fn main() -> std::io::Result<()> {
     };
     save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
 
-    let wish = ToMember::Acquire { number: 9, settled: 0, wish: Wish::of(LockName::new("9")) };
+    let wish =
+        ToMember::Acquire { number: 9, settled: 0, request: LockRequest::exclusive(LockName::new("9")) };
     let client =
         [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
             .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));

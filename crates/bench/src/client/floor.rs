@@ -1,8 +1,8 @@
 //! The baseline: a request and its reply, with as many bytes as an acquire and a release of lockkeeper.
 
 use super::{Client, Lock};
-use lockkeeper_member::{LockName, ToMember, Wish};
-use lockkeeper_wire::ToDaemon;
+use lockkeeper_session::protocol::ToDaemon;
+use lockkeeper_session::{LockName, LockRequest, ToMember};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,9 +23,9 @@ impl Floor {
         stream.set_nodelay(true).map_err(cannot)?;
         let session = 1;
         // Sequence numbers as they are after some ten thousand turns.
-        let mut wish = Wish::of(LockName::new("bench/0"));
+        let mut wish = LockRequest::exclusive(LockName::new("bench/0"));
         (wish.tag.owner, wish.tag.purpose) = tag();
-        let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, wish });
+        let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, request: wish });
         let release = bytes(session, ToMember::Release { number: 20_000 });
         Ok(Floor { stream, acquire, release, reply: Vec::new() })
     }
@@ -42,7 +42,7 @@ fn tag() -> (String, String) {
 
 fn bytes(session: u64, said: ToMember) -> Vec<u8> {
     let mut bytes = Vec::new();
-    lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+    lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut bytes);
     bytes
 }
 

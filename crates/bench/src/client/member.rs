@@ -2,7 +2,7 @@
 
 use super::{Client, Lock};
 use crate::job::MemberJob;
-use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId};
+use lockkeeper_cluster::{Config, HoldGuard, JoinToken, Member, MemberId};
 use prometheus_client::registry::Registry;
 
 /// The member of this process.
@@ -20,8 +20,8 @@ impl Host {
         let addresses = job.members.iter().map(ToString::to_string);
         config.first_members = (1..).map(MemberId).zip(addresses).collect();
         let member = Member::start(config).await.map_err(|error| error.to_string())?;
-        let mut changes = member.standings();
-        while member.standing().view.is_none_or(|view| view.members.len() != job.members.len()) {
+        let mut changes = member.status_changes();
+        while member.status().view.is_none_or(|view| view.members.len() != job.members.len()) {
             changes.changed().await.map_err(|_| String::from("the member stopped"))?;
         }
         member.ready().await.map_err(|error| error.to_string())?;
@@ -43,7 +43,7 @@ impl Host {
 /// A client in the member's process.
 pub(super) struct InProcess {
     member: Member,
-    held: Option<Guard>,
+    held: Option<HoldGuard>,
 }
 
 impl InProcess {

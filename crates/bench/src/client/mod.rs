@@ -16,8 +16,8 @@ mod redlock;
 mod zookeeper;
 
 use crate::engine::Client as Kind;
+use crate::exclusion::{ExclusionChecker, Violation};
 use crate::job::{Figures, Go, Job, Said, now_ns};
-use crate::oracle::{Oracle, Violation};
 use crate::workload::{Choice, Workload};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -52,20 +52,20 @@ pub(crate) struct Lock<'a> {
 }
 
 /// The reason why a process cannot continue.
-enum Trouble {
+enum BenchError {
     Failed(String),
     Violated(Violation),
 }
 
-impl From<String> for Trouble {
+impl From<String> for BenchError {
     fn from(why: String) -> Self {
-        Trouble::Failed(why)
+        BenchError::Failed(why)
     }
 }
 
-impl From<Violation> for Trouble {
+impl From<Violation> for BenchError {
     fn from(violation: Violation) -> Self {
-        Trouble::Violated(violation)
+        BenchError::Violated(violation)
     }
 }
 
@@ -80,8 +80,8 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
             let (why, violation) = match trouble {
-                Trouble::Failed(why) => (why, false),
-                Trouble::Violated(violation) => (violation.0, true),
+                BenchError::Failed(why) => (why, false),
+                BenchError::Violated(violation) => (violation.0, true),
             };
             say(&Said::Failed { why, violation });
             ExitCode::FAILURE
@@ -89,13 +89,13 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>() -> Result<T, Trouble> {
+fn read<T: serde::de::DeserializeOwned>() -> Result<T, BenchError> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     read.map_err(|error| format!("cannot read the job: {error}"))?;
     let parsed = serde_json::from_str(&line);
     parsed.map_err(|error| {
-        Trouble::Failed(format!("this process must be started by `lockkeeper bench`: {error}"))
+        BenchError::Failed(format!("this process must be started by `lockkeeper bench`: {error}"))
     })
 }
 
@@ -105,7 +105,7 @@ fn say(said: &Said) {
     let _ = writeln!(out, "{}", serde_json::to_string(said).expect("plain data")).and_then(|()| out.flush());
 }
 
-async fn serve(job: Job) -> Result<(), Trouble> {
+async fn serve(job: Job) -> Result<(), BenchError> {
     let host = match &job.member {
         Some(member) => Some(member::Host::start(member).await?),
         None => None,
@@ -133,7 +133,7 @@ async fn serve(job: Job) -> Result<(), Trouble> {
         #[cfg(feature = "postgres")]
         Kind::Postgres => measure(&job, host, |_| postgres::Postgres::open(&job.servers[0])).await,
         #[allow(unreachable_patterns, reason = "clients that this build does not contain")]
-        other => Err(Trouble::Failed(format!("this build has no client for {other:?}"))),
+        other => Err(BenchError::Failed(format!("this build has no client for {other:?}"))),
     }
 }
 
@@ -142,8 +142,8 @@ async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
     job: &Job,
     host: Option<&member::Host>,
     open: impl Fn(usize) -> F,
-) -> Result<(), Trouble> {
-    let oracle = Oracle::new(job.oracle.as_deref(), job.workload.locks());
+) -> Result<(), BenchError> {
+    let oracle = ExclusionChecker::new(job.oracle.as_deref(), job.workload.locks());
     let names: Vec<String> = (0..job.workload.locks()).map(|number| format!("bench/{number}")).collect();
     let mut clients = Vec::new();
     for &number in &job.clients {
@@ -184,9 +184,9 @@ async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
 }
 
 /// The next line of standard input, read without blocking the runtime.
-async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<T, Trouble> {
+async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<T, BenchError> {
     let reading = tokio::task::spawn_blocking(read::<T>);
-    reading.await.unwrap_or_else(|error| Err(Trouble::Failed(error.to_string())))
+    reading.await.unwrap_or_else(|error| Err(BenchError::Failed(error.to_string())))
 }
 
 fn cpu_s() -> f64 {
@@ -195,7 +195,7 @@ fn cpu_s() -> f64 {
 }
 
 /// Runs all clients until a time. A single client runs without the overhead of a task set.
-async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), Trouble> {
+async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), BenchError> {
     if let [one] = clients {
         return one.run(until_ns).await;
     }
@@ -237,7 +237,7 @@ impl Ledger {
 struct Looping<'a, C> {
     client: C,
     choice: Choice,
-    oracle: &'a Oracle,
+    oracle: &'a ExclusionChecker,
     names: &'a [String],
     job: &'a Job,
     ledger: Ledger,
@@ -245,7 +245,7 @@ struct Looping<'a, C> {
 
 impl<C: Client> Looping<'_, C> {
     /// Performs turns until a time. The turn that is not complete by then does not count.
-    async fn run(&mut self, until_ns: u64) -> Result<(), Trouble> {
+    async fn run(&mut self, until_ns: u64) -> Result<(), BenchError> {
         let began = Instant::now();
         let end = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
         for turn in 1_u64.. {
@@ -261,7 +261,7 @@ impl<C: Client> Looping<'_, C> {
         Ok(())
     }
 
-    async fn turn(&mut self) -> Result<(Duration, Duration), Trouble> {
+    async fn turn(&mut self) -> Result<(Duration, Duration), BenchError> {
         let number = self.choice.next_lock();
         let asked = Instant::now();
         let fence = self.client.acquire(Lock { number, name: &self.names[number] }).await?;
@@ -269,7 +269,7 @@ impl<C: Client> Looping<'_, C> {
         let is_lock = self.job.client != Kind::Floor;
         if is_lock {
             if self.job.fenced && fence.is_none() {
-                return Err(Trouble::Failed(String::from("a grant has no fence")));
+                return Err(BenchError::Failed(String::from("a grant has no fence")));
             }
             self.oracle.enter(number, fence)?;
         }

@@ -11,8 +11,8 @@ mod zookeeper;
 pub use net::free_ports;
 
 use crate::engine::{Client, Engine, Servers as Kind};
+use crate::error::{BenchError, Missing};
 use crate::process::{Server, Tether, Used, find, used};
-use crate::trouble::{Missing, Trouble};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -153,10 +153,10 @@ pub fn missing(engine: &Engine) -> Vec<Missing> {
 }
 
 /// Starts the servers of an engine; returns when they serve.
-pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Trouble> {
+pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, BenchError> {
     let lacks = missing(engine);
     if !lacks.is_empty() {
-        return Err(Trouble::Missing(lacks));
+        return Err(BenchError::Missing(lacks));
     }
     let started = match engine.servers {
         Kind::None => {
@@ -170,7 +170,7 @@ pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Trou
         Kind::Postgres => postgres::start(ground).await,
         Kind::Floor => floor(ground).await,
     };
-    started.map_err(|why| Trouble::Failed(format!("{} failed to start: {why}", engine.name)))
+    started.map_err(|why| BenchError::Failed(format!("{} failed to start: {why}", engine.name)))
 }
 
 async fn floor(ground: &Ground<'_>) -> Result<Running, String> {

@@ -1,6 +1,6 @@
 //! A minimal network client to query servers.
 
-use lockkeeper_testbed::ports;
+use lockkeeper_system::ports;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,6 +1,6 @@
 //! `lockkeeper algorithms`: lists the registry of algorithms.
 
-use crate::say;
+use crate::print_line;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::mutex::Setting;
@@ -19,7 +19,7 @@ pub struct Algorithms {
 impl Algorithms {
     pub fn run(self) -> ExitCode {
         if self.json {
-            say!("{}", serde_json::Value::from(as_json()));
+            print_line!("{}", serde_json::Value::from(as_json()));
             return ExitCode::SUCCESS;
         }
         for about in registry::ALL.iter().map(|entry| entry.about) {
@@ -35,7 +35,7 @@ impl Algorithms {
             row("client delay", about.cost.client_delay);
             row("a crash", about.crash);
             add_settings(&mut table, about.settings);
-            say!("{}\n", table.trim_fmt());
+            print_line!("{}\n", table.trim_fmt());
         }
         for about in registry::ELECTIONS.iter().map(|entry| entry.about) {
             let mut table = card(about.slug, about.title, about.idea);
@@ -47,7 +47,7 @@ impl Algorithms {
             row("messages, worst case", about.worst);
             row("a crash", about.crash);
             add_settings(&mut table, about.settings);
-            say!("{}\n", table.trim_fmt());
+            print_line!("{}\n", table.trim_fmt());
         }
         for about in shared_memory::ALL {
             let mut table = card(about.slug, about.title, about.idea);
@@ -55,9 +55,9 @@ impl Algorithms {
             add_row(&mut table, "paper", about.paper);
             add_row(&mut table, "needs", about.needs);
             add_row(&mut table, "fairness", about.fairness);
-            say!("{}\n", table.trim_fmt());
+            print_line!("{}\n", table.trim_fmt());
         }
-        say!(
+        print_line!(
             "N sites, T the delay of one message. Try: lockkeeper sim --algorithm lamport --sites 9\n\
              for elections: lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1\n\
              for shared memory: lockkeeper threads --algorithm bakery --threads 4"
@@ -70,7 +70,7 @@ impl Algorithms {
 const ELECTION: &str = "election";
 
 fn card(slug: &str, title: &str, idea: &str) -> Table {
-    say!("{slug}  ({title})\n  {idea}");
+    print_line!("{slug}  ({title})\n  {idea}");
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table

@@ -3,7 +3,7 @@
 use super::bench_lab::{Check, Growth, Sim, search_here};
 use super::bench_locks::Locks;
 use crate::exit;
-use lockkeeper_bench::Trouble;
+use lockkeeper_bench::BenchError;
 use lockkeeper_bench::locks::Program;
 use lockkeeper_bench::process::Tether;
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct Bench {
     #[command(subcommand)]
-    what: What,
+    command: BenchCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum BenchCommand {
     Locks(Locks),
     Growth(Growth),
     Sim(Sim),
@@ -43,16 +43,16 @@ enum What {
 impl Bench {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        match self.what {
-            What::Locks(command) => command.run(),
-            What::Growth(command) => command.run(),
-            What::Sim(command) => command.run(),
-            What::Check(command) => command.run(),
-            What::Search { by, max_clock } => search_here(&by, max_clock),
-            What::Client => lockkeeper_bench::client::run(),
-            What::Floor { port } => match lockkeeper_bench::client::floor::serve(port) {
+        match self.command {
+            BenchCommand::Locks(command) => command.run(),
+            BenchCommand::Growth(command) => command.run(),
+            BenchCommand::Sim(command) => command.run(),
+            BenchCommand::Check(command) => command.run(),
+            BenchCommand::Search { by, max_clock } => search_here(&by, max_clock),
+            BenchCommand::Client => lockkeeper_bench::client::run(),
+            BenchCommand::Floor { port } => match lockkeeper_bench::client::floor::serve(port) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => exit::complain(exit::CANNOT_RUN, &error),
+                Err(error) => exit::fail(exit::CANNOT_RUN, &error),
             },
         }
     }
@@ -81,26 +81,26 @@ pub(super) fn program() -> Result<Program, String> {
 }
 
 /// Prints an error, and returns the exit code for it.
-pub(super) fn failed(trouble: &Trouble) -> ExitCode {
+pub(super) fn failed(trouble: &BenchError) -> ExitCode {
     let code = match trouble {
-        Trouble::Violated { .. } => exit::VIOLATED,
-        Trouble::Missing(_) | Trouble::Failed(_) => exit::CANNOT_RUN,
+        BenchError::Violated { .. } => exit::VIOLATED,
+        BenchError::Missing(_) | BenchError::Failed(_) => exit::CANNOT_RUN,
     };
-    exit::complain(code, trouble)
+    exit::fail(code, trouble)
 }
 
 /// Runs work to its end, or until a signal ends the command; the processes that it has started then end too.
-pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, ExitCode> {
+pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, ExitCode> {
     use tokio::signal::unix::{SignalKind, signal};
-    let cannot = |error: std::io::Error| exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}"));
+    let cannot = |error: std::io::Error| exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         tokio::select! {
             done = work => done.map_err(|trouble| failed(&trouble)),
-            _ = interrupt.recv() => Err(exit::complain(exit::INTERRUPTED, &"stopped; what was started has ended")),
-            _ = terminate.recv() => Err(exit::complain(exit::INTERRUPTED, &"stopped; what was started has ended")),
+            _ = interrupt.recv() => Err(exit::fail(exit::INTERRUPTED, &"stopped; what was started has ended")),
+            _ = terminate.recv() => Err(exit::fail(exit::INTERRUPTED, &"stopped; what was started has ended")),
         }
     })
 }

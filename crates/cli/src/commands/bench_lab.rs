@@ -1,10 +1,10 @@
 //! `lockkeeper bench sim`, `bench check` and `bench growth`: the speed of the lab, and the cost of growth.
 
 use super::bench::until_interrupted;
-use crate::{exit, say};
+use crate::{exit, print_line};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use lockkeeper_bench::checker::{Searched, Searcher, search};
-use lockkeeper_bench::{Trouble, growth, simulator};
+use lockkeeper_bench::{BenchError, growth, simulator};
 use lockkeeper_core::registry;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -43,17 +43,17 @@ impl Sim {
         spinner.finish_and_clear();
         let speeds = match measured {
             Ok(speeds) => speeds,
-            Err(why) => return exit::complain(exit::USAGE, &why),
+            Err(why) => return exit::fail(exit::USAGE, &why),
         };
         if self.json {
-            say!("{}", serde_json::to_string(&speeds).expect("numbers are plain data"));
+            print_line!("{}", serde_json::to_string(&speeds).expect("numbers are plain data"));
             return ExitCode::SUCCESS;
         }
-        say!("messages delivered per second, one core, all metrics on; medians of three");
+        print_line!("messages delivered per second, one core, all metrics on; medians of three");
         for speed in speeds {
             let bytes =
                 speed.trace_bytes.map_or(String::new(), |bytes| format!(", {bytes:.0} bytes a message"));
-            say!("  {:48} {:6.2} million/s{bytes}", speed.what, speed.messages_per_second / 1e6);
+            print_line!("  {:48} {:6.2} million/s{bytes}", speed.what, speed.messages_per_second / 1e6);
         }
         ExitCode::SUCCESS
     }
@@ -92,19 +92,19 @@ impl Check {
         spinner.finish_and_clear();
         let searched = match searched {
             Ok(searched) => searched,
-            Err(why) => return exit::complain(exit::CANNOT_RUN, &why),
+            Err(why) => return exit::fail(exit::CANNOT_RUN, &why),
         };
         if self.json {
-            say!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
+            print_line!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
             return ExitCode::SUCCESS;
         }
-        say!(
+        print_line!(
             "Lamport's algorithm as specified in TLA+, 3 processes, clocks up to {}, one thread, best of {}",
             self.max_clock,
             self.repeat
         );
         for one in &searched {
-            say!(
+            print_line!(
                 "  {:<12} {:>10.0} distinct states per second of processor time ({:.0} per second), {:.1} bytes of memory for each",
                 one.by.name(),
                 one.states as f64 / one.cpu_s,
@@ -115,9 +115,11 @@ impl Check {
         match &searched[..] {
             [ours, theirs] => {
                 let (faster, memory) = (theirs.cpu_s / ours.cpu_s, ours.bytes / theirs.bytes);
-                say!("  ratios       {faster:>10.1} times as fast, {memory:.2} of the memory");
+                print_line!("  ratios       {faster:>10.1} times as fast, {memory:.2} of the memory");
             }
-            _ => say!("  without stateright: cargo build --release -p lockkeeper-cli --features stateright"),
+            _ => print_line!(
+                "  without stateright: cargo build --release -p lockkeeper-cli --features stateright"
+            ),
         }
         ExitCode::SUCCESS
     }
@@ -156,13 +158,13 @@ impl Check {
 /// Runs one search in this process.
 pub fn search_here(by: &str, max_clock: u8) -> ExitCode {
     let known = [Searcher::Lockkeeper, Searcher::Stateright].into_iter().find(|known| known.name() == by);
-    let Some(known) = known else { return exit::complain(exit::USAGE, &"lockkeeper or stateright?") };
+    let Some(known) = known else { return exit::fail(exit::USAGE, &"lockkeeper or stateright?") };
     match search(known, max_clock) {
         Ok(searched) => {
-            say!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
+            print_line!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
             ExitCode::SUCCESS
         }
-        Err(why) => exit::complain(exit::CANNOT_RUN, &why),
+        Err(why) => exit::fail(exit::CANNOT_RUN, &why),
     }
 }
 
@@ -210,7 +212,7 @@ impl Growth {
         if registry::find(&self.algorithm).is_none() {
             let what =
                 format!("there is no algorithm `{}`; `lockkeeper algorithms` lists them", self.algorithm);
-            return exit::complain(exit::USAGE, &what);
+            return exit::fail(exit::USAGE, &what);
         }
         let spinner = spinner();
         let measured = until_interrupted(self.measure(&spinner));
@@ -220,13 +222,16 @@ impl Growth {
             Err(code) => return code,
         };
         if self.json {
-            say!("{}", serde_json::json!({ "locks": beside, "algorithm": self.algorithm, "members": among }));
+            print_line!(
+                "{}",
+                serde_json::json!({ "locks": beside, "algorithm": self.algorithm, "members": among })
+            );
             return ExitCode::SUCCESS;
         }
-        say!("one acquire and release at a member inside this process, beside locks that are held:");
+        print_line!("one acquire and release at a member inside this process, beside locks that are held:");
         for row in &beside {
             let ratio = row.cost_ns / beside[0].cost_ns;
-            say!(
+            print_line!(
                 "  {:>9} locks  {:>8.2} µs  {ratio:.2} times the first; median turn {:.2} µs, longest {:.0} µs",
                 row.locks,
                 row.cost_ns / 1e3,
@@ -234,11 +239,11 @@ impl Growth {
                 row.max_ns as f64 / 1e3
             );
         }
-        say!("\nmessages for one entry, {}:", self.algorithm);
+        print_line!("\nmessages for one entry, {}:", self.algorithm);
         for row in &among {
             let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
             let (simulated, formula) = (number(row.simulated), number(row.formula));
-            say!(
+            print_line!(
                 "  {:>2} members, {:<19}  {:.3}; simulated {simulated}, formula {formula}",
                 row.members,
                 row.load,
@@ -251,7 +256,7 @@ impl Growth {
     async fn measure(
         &self,
         spinner: &ProgressBar,
-    ) -> Result<(Vec<growth::Beside>, Vec<growth::Among>), Trouble> {
+    ) -> Result<(Vec<growth::Beside>, Vec<growth::Among>), BenchError> {
         let beside =
             growth::beside(&self.locks, self.seconds, &|what| spinner.set_message(what.to_owned())).await?;
         let mut among = Vec::new();

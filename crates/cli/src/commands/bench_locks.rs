@@ -2,7 +2,7 @@
 
 use super::bench::{failed, program, seconds, until_interrupted};
 use crate::table;
-use crate::{exit, say};
+use crate::{exit, print_line};
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper_bench::engine::{ENGINES, Engine};
@@ -79,7 +79,7 @@ impl Locks {
     pub fn run(self) -> ExitCode {
         let plan = match self.plan() {
             Ok(plan) => plan,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         if let Err(trouble) = plan.check() {
             return failed(&trouble);
@@ -92,11 +92,9 @@ impl Locks {
         let written = self.json.iter().map(|file| report.write_json(file));
         match written.chain(self.report.iter().map(|folder| report.write_page(folder))).find_map(Result::err)
         {
-            Some(why) => exit::complain(exit::IO, &why),
+            Some(why) => exit::fail(exit::IO, &why),
             None if report.failures.is_empty() => ExitCode::SUCCESS,
-            None => {
-                exit::complain(exit::CANNOT_RUN, &format!("not measured: {}", report.failures.join("; ")))
-            }
+            None => exit::fail(exit::CANNOT_RUN, &format!("not measured: {}", report.failures.join("; "))),
         }
     }
 
@@ -131,7 +129,7 @@ fn available() -> Vec<&'static Engine> {
 }
 
 fn measure(plan: &Plan) -> Result<Report, ExitCode> {
-    let program = program().map_err(|error| exit::complain(exit::CANNOT_RUN, &error))?;
+    let program = program().map_err(|error| exit::fail(exit::CANNOT_RUN, &error))?;
     let bar = ProgressBar::with_draw_target(Some(plan.runs() as u64), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} left: {msg}");
     bar.set_style(style.expect("the template is tested by every run"));
@@ -149,15 +147,15 @@ fn measure(plan: &Plan) -> Result<Report, ExitCode> {
 
 fn print(report: &Report, plan: &Plan) {
     let machine = &report.machine;
-    say!("{} cores, {}, {}; {}", machine.cores, machine.cpu, machine.kernel, report.date);
+    print_line!("{} cores, {}, {}; {}", machine.cores, machine.cpu, machine.kernel, report.date);
     for workload in &plan.workloads {
-        say!("\n{}: {}; medians of {}\n", workload.name(), workload.what(), plan.repeat);
+        print_line!("\n{}: {}; medians of {}\n", workload.name(), workload.what(), plan.repeat);
         let rows: Vec<&Run> = report.medians.iter().filter(|run| run.workload == workload.name()).collect();
-        say!("{}", table(&rows).trim_fmt());
+        print_line!("{}", table(&rows).trim_fmt());
     }
-    say!("");
+    print_line!("");
     for engine in &report.engines {
-        say!("{}: {}; {}", engine.name, engine.version, engine.durability);
+        print_line!("{}: {}; {}", engine.name, engine.version, engine.durability);
     }
 }
 

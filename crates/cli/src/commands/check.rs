@@ -1,11 +1,11 @@
 //! `lockkeeper check`: explores every reachable state of a small system.
 
-use super::applies::{self, Job, Jobs};
 use super::check_cluster::ClusterFlags;
 use super::check_many::{check_all, check_mutants};
 use super::check_registers::{RegistersQuestion, check_registers};
+use super::flag_table::{self, Job, Jobs};
 use super::sim::{known, settings};
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper_lab::check::{self, Answer, Fault, Faults, Question, Sofar, Verdict};
@@ -42,7 +42,7 @@ Examples:
   lockkeeper check --mutants
   lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
-  lockkeeper check --cluster --sleeps 1 --flaw no-wait
+  lockkeeper check --cluster --sleeps 1 --bug no-wait
 
 A flag that does not apply to the kind of check is an error: bakery has no messages to lose, and --cluster no --sites.
 
@@ -140,7 +140,7 @@ fn is_for_registers(algorithm: &str) -> bool {
 }
 
 impl Jobs for Check {
-    const FLAGS: &'static [applies::Row] = applies::CHECK;
+    const FLAGS: &'static [flag_table::Row] = flag_table::CHECK;
 
     fn job(&self) -> Job {
         match &self.algorithm {
@@ -162,7 +162,7 @@ impl Check {
         }
         let question = match self.question() {
             Ok(question) => question,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         if self.all {
             return check_all(&question, &budget, self.json);
@@ -173,7 +173,7 @@ impl Check {
         if self.job() == Job::Registers {
             let limits = match self.limits() {
                 Ok(limits) => limits,
-                Err(what) => return exit::complain(exit::USAGE, &what),
+                Err(what) => return exit::fail(exit::USAGE, &what),
             };
             let question = RegistersQuestion {
                 algorithm: &question.algorithm,
@@ -187,13 +187,13 @@ impl Check {
         let watch = Stopwatch::start();
         let answer = match budget.spend(&question) {
             Ok(answer) => answer,
-            Err(error) => return exit::complain(exit::USAGE, &error),
+            Err(error) => return exit::fail(exit::USAGE, &error),
         };
         if let Err(error) = self.write(&answer) {
-            return exit::complain(exit::IO, &error);
+            return exit::fail(exit::IO, &error);
         }
         if self.json {
-            say!("{}", json(&answer, watch.took()));
+            print_line!("{}", json(&answer, watch.took()));
         } else {
             print(&answer, watch.took());
         }
@@ -359,8 +359,8 @@ fn print(answer: &Answer, took: Took) {
         None => "each asks again and again".to_string(),
     };
     let order = if answer.fifo { "FIFO channels" } else { "channels that may reorder" };
-    say!("{}, {} sites, {asks}, {order}", answer.algorithm, answer.sites);
-    say!(
+    print_line!("{}, {} sites, {asks}, {order}", answer.algorithm, answer.sites);
+    print_line!(
         "{} states, {} steps, {} deep, {:.1} s ({:.1} s of processor time), {} bytes per state{}\n",
         grouped(answer.distinct),
         grouped(answer.generated),
@@ -381,38 +381,38 @@ fn print(answer: &Answer, took: Took) {
             Verdict::Unknown if answer.counterexample.is_some() => "–",
             Verdict::Unknown => "not known",
         };
-        say!("  {:<18} {verdict}", title(*property));
+        print_line!("  {:<18} {verdict}", title(*property));
     }
     if let Some(found) = &answer.counterexample {
-        return super::replay::tell(found);
+        return super::replay::print_counterexample(found);
     }
     if let Some(wrong) = &answer.wrong {
-        say!("\n{wrong}. The budget was reached before a shortest run to that was found.");
+        print_line!("\n{wrong}. The budget was reached before a shortest run to that was found.");
         return;
     }
-    say!("");
+    print_line!("");
     match answer.max_bypass {
-        Some(bypass) => say!("While one waited, at most {bypass} others entered."),
-        None => say!("There is no bound on how many others enter while one waits."),
+        Some(bypass) => print_line!("While one waited, at most {bypass} others entered."),
+        None => print_line!("There is no bound on how many others enter while one waits."),
     }
     if let Some(most) = answer.max_messages_per_entry {
-        say!("No run in which all were served took more than {most} messages per entry.");
+        print_line!("No run in which all were served took more than {most} messages per entry.");
     }
     if answer.never_fired.is_empty() {
-        say!("Every site entered, every message was delivered, every rule fired.");
+        print_line!("Every site entered, every message was delivered, every rule fired.");
     } else {
-        say!("It never happened that\n  {}", answer.never_fired.join("\n  "));
+        print_line!("It never happened that\n  {}", answer.never_fired.join("\n  "));
     }
     if answer.bounded {
         let limits = check::mutex::FOREVER;
-        say!(
+        print_line!(
             "Only states with at most {} messages in a channel and clocks at most {} apart were explored.",
             limits.in_flight,
             limits.number
         );
     }
     if !answer.complete {
-        say!("The budget was reached: what lies deeper than {} was not seen.", answer.depth);
+        print_line!("The budget was reached: what lies deeper than {} was not seen.", answer.depth);
     }
 }
 

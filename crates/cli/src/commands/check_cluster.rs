@@ -1,10 +1,10 @@
 //! `lockkeeper check --cluster`: whole members of a small cluster, in every order of events during view changes.
 
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
-use lockkeeper_cluster_lab::views::{self, Answer, Bounds};
-use lockkeeper_member::Flaw;
+use lockkeeper_cluster_lab::BugSwitch;
+use lockkeeper_cluster_lab::views::{self, Bounds, SearchResult};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -45,33 +45,33 @@ pub struct ClusterFlags {
     /// Check that every waiter at the end is served once no more faults occur.
     #[arg(long, requires = "cluster", help_heading = "Clusters")]
     service: bool,
-    /// Switch one guard of the protocol off, such as no-wait, to show that the check finds the bug; a wrong name
-    /// lists them.
-    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
-    flaw: Option<String>,
+    /// Disable one guard of the protocol, such as no-wait, to show that the check finds the bug; a wrong name lists
+    /// the bug switches.
+    #[arg(long, alias = "bug", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    bug: Option<String>,
 }
 
 impl ClusterFlags {
     pub fn check(&self, algorithm: &str, faults: (u8, u8), budget: &Budget, as_json: bool) -> ExitCode {
         let watch = Stopwatch::start();
-        let flaw = match self.flaw.as_deref().map(flaw_of).transpose() {
-            Ok(flaw) => flaw,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+        let bug = match self.bug.as_deref().map(BugSwitch::parse).transpose() {
+            Ok(bug) => bug,
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         let bounds = self.bounds(faults);
-        let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, flaw, go_on));
+        let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, bug, go_on));
         let answer = match found {
             Ok(answer) => answer,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         if as_json {
-            say!("{}", in_json(algorithm, &answer, watch.took()));
+            print_line!("{}", in_json(algorithm, &answer, watch.took()));
         } else {
             print(algorithm, &bounds, &answer, watch.took());
         }
         match answer {
-            Answer { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
-            Answer { complete: false, .. } => ExitCode::from(exit::UNFINISHED),
+            SearchResult { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
+            SearchResult { complete: false, .. } => ExitCode::from(exit::UNFINISHED),
             _ => ExitCode::SUCCESS,
         }
     }
@@ -95,17 +95,9 @@ impl ClusterFlags {
     }
 }
 
-fn flaw_of(name: &str) -> Result<Flaw, String> {
-    let found = Flaw::ALL.iter().find(|(known, _)| *known == name).map(|(_, flaw)| *flaw);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Flaw::ALL.iter().map(|(known, _)| *known).collect();
-        format!("there is no flaw '{name}': there is {}", names.join(", "))
-    })
-}
-
-fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
+fn in_json(algorithm: &str, answer: &SearchResult, took: Took) -> String {
     let counterexample = answer.wrong.as_ref().map(|wrong| &wrong.run);
-    let wrong = answer.wrong.as_ref().map(|wrong| (wrong.promise.to_string(), &wrong.what));
+    let wrong = answer.wrong.as_ref().map(|wrong| (wrong.property.to_string(), &wrong.what));
     json!({
         "algorithm": algorithm, "distinct": answer.distinct, "generated": answer.generated, "depth": answer.depth,
         "complete": answer.complete, "seconds": seconds(took.wall), "cpu_seconds": seconds(took.cpu),
@@ -114,8 +106,8 @@ fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
     .to_string()
 }
 
-fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
-    say!(
+fn print(algorithm: &str, bounds: &Bounds, answer: &SearchResult, took: Took) {
+    print_line!(
         "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
          {} wishes, {} new views",
         bounds.members,
@@ -127,7 +119,7 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
         bounds.wishes,
         bounds.views
     );
-    say!(
+    print_line!(
         "{} states, {} steps, {} deep, {:.1} s\n",
         grouped(answer.distinct),
         grouped(answer.generated),
@@ -136,12 +128,12 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
     );
     match &answer.wrong {
         Some(wrong) => {
-            say!("VIOLATED: {}. After {} steps, {}:\n", wrong.promise, wrong.run.len(), wrong.what);
+            print_line!("VIOLATED: {}. After {} steps, {}:\n", wrong.property, wrong.run.len(), wrong.what);
             for (number, sentence) in (1..).zip(&wrong.run) {
-                say!("{number:>4}. {sentence}");
+                print_line!("{number:>4}. {sentence}");
             }
         }
-        None if answer.complete => say!("Everything that was promised holds in all of them."),
-        None => say!("The budget was reached: what lies deeper than {} was not seen.", answer.depth),
+        None if answer.complete => print_line!("Everything that was promised holds in all of them."),
+        None => print_line!("The budget was reached: what lies deeper than {} was not seen.", answer.depth),
     }
 }

@@ -1,7 +1,7 @@
 //! `lockkeeper check --all` and `--mutants`.
 
 use super::check::{Budget, Stopwatch, Took, grouped, json, title};
-use crate::{exit, say};
+use crate::{exit, print_line};
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
 use lockkeeper_lab::check::gallery::{self, Caught, Exhibit};
@@ -19,10 +19,10 @@ pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCod
         let watch = Stopwatch::start();
         let answer = match budget.spend(&question) {
             Ok(answer) => answer,
-            Err(error) => return exit::complain(exit::USAGE, &error),
+            Err(error) => return exit::fail(exit::USAGE, &error),
         };
         if as_json {
-            say!("{}", json(&answer, watch.took()));
+            print_line!("{}", json(&answer, watch.took()));
         }
         // An algorithm that deadlocks as published does not count as a failure.
         let expected = !entry.about.deadlock_free;
@@ -63,7 +63,7 @@ fn print_all(rows: &[(Answer, Duration)]) {
             finding,
         ]);
     }
-    say!("{}", table.trim_fmt());
+    print_line!("{}", table.trim_fmt());
 }
 
 /// Checks all mutants, on all cores.
@@ -78,7 +78,7 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
     for (exhibit, found) in exhibits.iter().zip(found) {
         let caught: Option<Caught> = match found {
             Ok(caught) => caught,
-            Err(error) => return exit::complain(exit::USAGE, &error),
+            Err(error) => return exit::fail(exit::USAGE, &error),
         };
         let Some((caught, (property, steps))) =
             caught.and_then(|caught| caught.how().map(|how| (caught, how)))
@@ -88,7 +88,7 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
             continue;
         };
         if as_json {
-            say!("{}", json(&caught.answer, Took::default()));
+            print_line!("{}", json(&caught.answer, Took::default()));
         }
         let requests = caught.answer.requests.map_or("∞".into(), |requests| requests.to_string());
         table.add_row([
@@ -100,8 +100,8 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
         ]);
     }
     if !as_json {
-        say!("{}\n", table.trim_fmt());
-        say!(
+        print_line!("{}\n", table.trim_fmt());
+        print_line!(
             "{} of {} caught, {:.1} s",
             exhibits.len() - missed,
             exhibits.len(),

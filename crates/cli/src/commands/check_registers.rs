@@ -1,7 +1,7 @@
 //! `lockkeeper check bakery`: algorithms for shared memory.
 
 use super::check::{self, grouped};
-use crate::{exit, say};
+use crate::{exit, print_line};
 use lockkeeper_lab::property::Property as MessageProperty;
 use lockkeeper_lab::registers::{self, Finding, Limits, Outcome, Property, Verdict};
 use std::process::ExitCode;
@@ -21,15 +21,15 @@ pub fn check_registers(question: &RegistersQuestion<'_>, as_json: bool) -> ExitC
     let RegistersQuestion { algorithm, processes, flickering, limits, .. } = *question;
     let only = match question.only.map(property).transpose() {
         Ok(only) => only,
-        Err(what) => return exit::complain(exit::USAGE, &what),
+        Err(what) => return exit::fail(exit::USAGE, &what),
     };
     let mut outcome = match registers::check(algorithm, processes, flickering, limits) {
         Ok(outcome) => outcome,
-        Err(error) => return exit::complain(exit::USAGE, &error),
+        Err(error) => return exit::fail(exit::USAGE, &error),
     };
     outcome.verdicts.retain(|verdict| only.is_none_or(|only| only == verdict.property));
     if as_json {
-        say!("{}", serde_json::to_string(&outcome).expect("an outcome is plain data"));
+        print_line!("{}", serde_json::to_string(&outcome).expect("an outcome is plain data"));
     } else {
         print(&outcome);
     }
@@ -60,13 +60,13 @@ fn property(asked: MessageProperty) -> Result<Property, String> {
 
 fn print(outcome: &Outcome) {
     let registers = if outcome.flickering { "flickering" } else { "atomic" };
-    say!(
+    print_line!(
         "{}, {} processes that ask again and again, {registers} registers",
         outcome.algorithm,
         outcome.processes
     );
     let tickets = outcome.tickets.map(|most| format!(", tickets up to {most}")).unwrap_or_default();
-    say!(
+    print_line!(
         "{} states, {} steps, {} deep{tickets}\n",
         grouped(outcome.states),
         grouped(outcome.steps),
@@ -79,15 +79,15 @@ fn print(outcome: &Outcome) {
             (Finding::Violated, false) => "does not hold, and is not promised",
             (Finding::Unknown, _) => "not known",
         };
-        say!("  {:<24} {finding}", title(verdict.property));
+        print_line!("  {:<24} {finding}", title(verdict.property));
     }
     for verdict in &outcome.verdicts {
         if let Some(story) = &verdict.story {
-            say!("\n{}:\n{story}", title(verdict.property));
+            print_line!("\n{}:\n{story}", title(verdict.property));
         }
     }
     if !outcome.complete {
-        say!("\nThe budget was reached: not every state deeper than {} was seen.", outcome.depth);
+        print_line!("\nThe budget was reached: not every state deeper than {} was seen.", outcome.depth);
     }
 }
 

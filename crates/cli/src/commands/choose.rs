@@ -1,7 +1,7 @@
 //! `lockkeeper choose`: recommends an algorithm for a system, with measured reasons.
 
 use super::explain::hanging;
-use crate::{exit, progress, say};
+use crate::{exit, print_line, progress};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_lab::Error;
@@ -43,7 +43,7 @@ pub struct Choose {
     topology: Joined,
     /// The load.
     #[arg(long, default_value = "low")]
-    load: Asked,
+    load: LoadChoice,
     /// The required fairness.
     #[arg(long, default_value = "none")]
     fairness: Fair,
@@ -60,7 +60,7 @@ enum Joined {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Asked {
+enum LoadChoice {
     Low,
     High,
 }
@@ -83,8 +83,8 @@ impl Choose {
                 Joined::Tree => Topology::Tree,
             },
             load: match self.load {
-                Asked::Low => LoadSpec::Low,
-                Asked::High => LoadSpec::High,
+                LoadChoice::Low => LoadSpec::Low,
+                LoadChoice::High => LoadSpec::High,
             },
             fairness: match self.fairness {
                 Fair::Strict => Fairness::Strict,
@@ -94,7 +94,7 @@ impl Choose {
         };
         match progress::bar(choose::entries(&wish), |progress| choose(&wish, progress)) {
             Ok(advice) if self.json => {
-                say!("{}", serde_json::to_string(&advice).expect("advice is plain data"));
+                print_line!("{}", serde_json::to_string(&advice).expect("advice is plain data"));
                 ExitCode::SUCCESS
             }
             Ok(advice) => {
@@ -102,7 +102,7 @@ impl Choose {
                 ExitCode::SUCCESS
             }
             Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 }
@@ -113,7 +113,7 @@ fn print(wish: &Wish, advice: &Advice) {
         hanging("", &format!("left out: {slug}: {why}"));
     }
     if !advice.left_out.is_empty() {
-        say!("");
+        print_line!("");
     }
     match advice.ranked.first() {
         None => hanging("", "No algorithm fits. Require less fairness, or see 'lockkeeper properties'."),
@@ -130,7 +130,7 @@ fn print(wish: &Wish, advice: &Advice) {
             hanging("", &text);
         }
     }
-    say!("");
+    print_line!("");
     hanging("", &about_crashes(wish, advice));
 }
 
@@ -173,7 +173,7 @@ fn print_table(advice: &Advice) {
             candidate.survived.map_or("–".into(), |share| format!("{:.0} %", 100.0 * share)),
         ]);
     }
-    say!("{}\n", table.trim_fmt());
+    print_line!("{}\n", table.trim_fmt());
 }
 
 /// The advice about failures, which is always printed.

@@ -16,11 +16,11 @@ const JOIN_TOKEN_FILE: &str = "join-token";
 #[derive(clap::Args)]
 pub struct Cluster {
     #[command(subcommand)]
-    what: What,
+    command: ClusterCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum ClusterCommand {
     /// Create a cluster: its authority, its join token, and a folder for each member with a ready configuration
     Init {
         /// The addresses of the members for each other, as host:port; the next two ports serve clients and HTTP
@@ -81,17 +81,17 @@ enum What {
 impl Cluster {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let done = match self.what {
-            What::Set { changes, on } => return super::operate::set(&changes, on),
-            What::Init { members, out, name, algorithm, days } => {
+        let done = match self.command {
+            ClusterCommand::Set { changes, on } => return super::operator::set(&changes, on),
+            ClusterCommand::Init { members, out, name, algorithm, days } => {
                 init(&members, &out, &name, &algorithm, days)
             }
-            What::Add { member, out, days } => add(&member, &out, days),
-            What::Renew { member, out, days } => renew(member, &out, days),
+            ClusterCommand::Add { member, out, days } => add(&member, &out, days),
+            ClusterCommand::Renew { member, out, days } => renew(member, &out, days),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 }
@@ -121,24 +121,27 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     let folder = out.display();
     let urls: Vec<String> =
         members.iter().map(|member| format!("{}:{}", member.host, member.port + 1)).collect();
-    crate::say!("The cluster `{name}` with {} members is in {folder}.", members.len());
-    crate::say!("Keep {folder}/{} away from the members: its owner decides who is one.", authority::KEY_FILE);
-    crate::say!(
+    crate::print_line!("The cluster `{name}` with {} members is in {folder}.", members.len());
+    crate::print_line!(
+        "Keep {folder}/{} away from the members: its owner decides who is one.",
+        authority::KEY_FILE
+    );
+    crate::print_line!(
         "Each member has a copy of {folder}/{JOIN_TOKEN_FILE}; keep it secret: no process joins without it."
     );
-    crate::say!("");
+    crate::print_line!("");
     for (n, member) in members.iter().enumerate() {
-        crate::say!("on {}: copy {folder}/member-{}, and", member.host, n + 1);
-        crate::say!("    lockkeeper up --config member-{}/lockkeeper.toml", n + 1);
+        crate::print_line!("on {}: copy {folder}/member-{}, and", member.host, n + 1);
+        crate::print_line!("    lockkeeper up --config member-{}/lockkeeper.toml", n + 1);
     }
-    crate::say!("");
-    crate::say!(
+    crate::print_line!("");
+    crate::print_line!(
         "For clients: the file {folder}/{}, this token, which is not stored anywhere,",
         authority::CERTIFICATE_FILE
     );
-    crate::say!("    export LOCKKEEPER_TOKEN={secret}");
-    crate::say!("and this address:");
-    crate::say!("    lockkeeper://{}?ca={folder}/{}", urls.join(","), authority::CERTIFICATE_FILE);
+    crate::print_line!("    export LOCKKEEPER_TOKEN={secret}");
+    crate::print_line!("and this address:");
+    crate::print_line!("    lockkeeper://{}?ca={folder}/{}", urls.join(","), authority::CERTIFICATE_FILE);
     Ok(())
 }
 
@@ -174,8 +177,8 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     let folder = folder_of(out, id);
     std::fs::copy(out.join("member-1/tokens.toml"), folder.join("tokens.toml"))
         .map_err(|error| format!("cannot copy the tokens: {error}"))?;
-    crate::say!("on {}: copy {}, and", address.host, folder.display());
-    crate::say!("    lockkeeper up --config member-{}/lockkeeper.toml", id.0);
+    crate::print_line!("on {}: copy {}, and", address.host, folder.display());
+    crate::print_line!("    lockkeeper up --config member-{}/lockkeeper.toml", id.0);
     Ok(())
 }
 
@@ -242,7 +245,7 @@ fn renew(member: u32, out: &Path, days: u32) -> Result<(), String> {
     let config = lockkeeper_daemon::Config::read(&folder.join("lockkeeper.toml"))?;
     let address = Address::parse(config.member.advertise.as_deref().unwrap_or_default())?;
     certify(&folder, &authority, id, &address, days)?;
-    crate::say!(
+    crate::print_line!(
         "copy {} to its machine: a running daemon reads new certificates by itself",
         folder.display()
     );

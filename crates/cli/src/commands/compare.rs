@@ -1,9 +1,9 @@
 //! `lockkeeper compare`: the algorithms side by side, measured.
 
-use super::applies::{self, Job, Jobs};
 use super::election;
+use super::flag_table::{self, Job, Jobs};
 use super::sim::{known, settings};
-use crate::{exit, png, progress, say};
+use crate::{exit, png, print_line, progress};
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
@@ -84,7 +84,7 @@ pub struct Compare {
 }
 
 impl Jobs for Compare {
-    const FLAGS: &'static [applies::Row] = applies::COMPARE;
+    const FLAGS: &'static [flag_table::Row] = flag_table::COMPARE;
 
     fn job(&self) -> Job {
         if self.elections { Job::Elections } else { Job::Algorithm }
@@ -95,8 +95,8 @@ impl Compare {
     pub fn run(self) -> ExitCode {
         match self.compare() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Stop::Usage(what)) => exit::complain(exit::USAGE, &what),
-            Err(Stop::Write(what)) => exit::complain(exit::IO, &what),
+            Err(Stop::Usage(what)) => exit::fail(exit::USAGE, &what),
+            Err(Stop::Write(what)) => exit::fail(exit::IO, &what),
             Err(Stop::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         }
     }
@@ -130,7 +130,7 @@ impl Compare {
             write(path, page(&comparison, &plots).as_bytes())?;
         }
         if self.json {
-            say!("{}", serde_json::to_string(&comparison).expect("a comparison is plain data"));
+            print_line!("{}", serde_json::to_string(&comparison).expect("a comparison is plain data"));
         } else {
             print(&comparison);
         }
@@ -235,7 +235,7 @@ fn print(comparison: &Comparison) {
 }
 
 fn print_overview(comparison: &Comparison, load: &str) {
-    say!("messages per entry, {load} load  (= exactly the formula, ≈ within 2 %, ≠ off)\n");
+    print_line!("messages per entry, {load} load  (= exactly the formula, ≈ within 2 %, ≠ off)\n");
     let sizes: Vec<String> = comparison.sites.iter().map(|sites| format!("N = {sites}")).collect();
     let header: Vec<&str> = ["", "formula"].into_iter().chain(sizes.iter().map(String::as_str)).collect();
     let mut table = table(&header, &[0, 1]);
@@ -250,11 +250,11 @@ fn print_overview(comparison: &Comparison, load: &str) {
         });
         table.add_row([name, formula.to_string()].into_iter().chain(cells));
     }
-    say!("{}\n", table.trim_fmt());
+    print_line!("{}\n", table.trim_fmt());
 }
 
 fn print_details(comparison: &Comparison, load: &str, sites: usize) {
-    say!("{sites} sites, {load} load; times in T, E = {}\n", comparison.cs);
+    print_line!("{sites} sites, {load} load; times in T, E = {}\n", comparison.cs);
     let mut table = table(
         &[
             "",
@@ -308,9 +308,9 @@ fn print_details(comparison: &Comparison, load: &str, sites: usize) {
             row.state_bytes.map_or("–".into(), |state| format!("{} B", state.max)),
         ]);
     }
-    say!("{}\n", table.trim_fmt());
+    print_line!("{}\n", table.trim_fmt());
     for trouble in troubles {
-        say!("{trouble}\n");
+        print_line!("{trouble}\n");
     }
 }
 
@@ -319,5 +319,5 @@ fn print_needs(comparison: &Comparison) {
     for about in comparison.algorithms().into_iter().filter_map(registry::find).map(|entry| entry.about) {
         table.add_row([about.slug, &about.family.to_string(), fifo_word(about.channels), about.crash]);
     }
-    say!("{}\n", table.trim_fmt());
+    print_line!("{}\n", table.trim_fmt());
 }

@@ -27,7 +27,7 @@ const OPENING: u64 = 1_000;
 const DEPOSIT: u64 = 10_000;
 const LOCK: &str = "account/42";
 /// A timeout that only a stuck cluster reaches.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The bank: it stores a balance, and rejects a write with a fence lower than the highest it has seen.
 struct Bank {
@@ -71,37 +71,37 @@ impl Demo {
         let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         {
             Ok(runtime) => runtime,
-            Err(error) => return exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}")),
+            Err(error) => return exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}")),
         };
         let told = async {
-            match tokio::time::timeout(PATIENCE, tell(self.deposits)).await {
+            match tokio::time::timeout(TIMEOUT, run_demo(self.deposits)).await {
                 Ok(told) => told,
-                Err(_) => Err(format!("the cluster is stuck: nothing for {PATIENCE:?}")),
+                Err(_) => Err(format!("the cluster is stuck: nothing for {TIMEOUT:?}")),
             }
         };
         match runtime.block_on(told) {
             Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => {
-                exit::complain(exit::VIOLATED, &"money was lost under the lock: this must never happen")
-            }
-            Err(error) => exit::complain(exit::CANNOT_RUN, &error),
+            Ok(false) => exit::fail(exit::VIOLATED, &"money was lost under the lock: this must never happen"),
+            Err(error) => exit::fail(exit::CANNOT_RUN, &error),
         }
     }
 }
 
-async fn tell(deposits: u32) -> Result<bool, String> {
+async fn run_demo(deposits: u32) -> Result<bool, String> {
     let began = Instant::now();
-    crate::say!("An account holds {OPENING}. Two cash machines deposit {DEPOSIT} each, at the same time.");
-    crate::say!("");
-    crate::say!("Without a lock");
+    crate::print_line!(
+        "An account holds {OPENING}. Two cash machines deposit {DEPOSIT} each, at the same time."
+    );
+    crate::print_line!("");
+    crate::print_line!("Without a lock");
     without_lock().await;
-    crate::say!("");
-    crate::say!("With a lock, on a cluster of three members on this machine");
+    crate::print_line!("");
+    crate::print_line!("With a lock, on a cluster of three members on this machine");
     let folder = tempfile::tempdir().map_err(|error| format!("cannot make a folder: {error}"))?;
     let mut daemons = start(folder.path())?;
     let first = open(&[&daemons[0]]).await?;
     let second = open(&[&daemons[1], &daemons[0]]).await?;
-    crate::say!("  Three daemons serve. Machine A asks member 1, machine B asks member 2.");
+    crate::print_line!("  Three daemons serve. Machine A asks member 1, machine B asks member 2.");
     let before = counts(&daemons)?;
     let (bank, entered) = (Arc::new(Bank::new()), Instant::now());
     deposit_both(&bank, &first, &second, deposits).await?;
@@ -110,16 +110,16 @@ async fn tell(deposits: u32) -> Result<bool, String> {
     let good = balance(&bank, 2 * deposits);
     let (entries, messages) = (after.0 - before.0, after.1 - before.1);
     let formula = NaimiTrehel::expected(Load::High, 3, &()).messages_per_entry.unwrap_or_default();
-    crate::say!(
+    crate::print_line!(
         "  {entries} entries in {:.1} s cost {messages} messages between members: {:.2} for each.",
         took.as_secs_f64(),
         messages as f64 / entries.max(1) as f64
     );
-    crate::say!(
+    crate::print_line!(
         "  Naimi and Tréhel's algorithm needs (4N−2)/(N+1) = {formula:.2} on average if all N = 3 ask all the time, and with one idle, less."
     );
-    crate::say!("");
-    crate::say!("With the same lock, and member 2 killed on the way");
+    crate::print_line!("");
+    crate::print_line!("With the same lock, and member 2 killed on the way");
     let bank = Arc::new(Bank::new());
     let (kill, watched) = (daemons.remove(1), bank.clone());
     let killer = tokio::spawn(async move {
@@ -132,13 +132,13 @@ async fn tell(deposits: u32) -> Result<bool, String> {
     });
     deposit_both(&bank, &first, &second, deposits).await?;
     let killed = killer.await.map_err(|error| error.to_string())?;
-    crate::say!(
+    crate::print_line!(
         "  Machine B went on by another member. All was done {:.1} s after the kill.",
         killed.elapsed().as_secs_f64()
     );
     let still_good = balance(&bank, 2 * deposits);
-    crate::say!("");
-    crate::say!(
+    crate::print_line!("");
+    crate::print_line!(
         "That took {:.1} s. `lockkeeper up --dev 3` starts such a cluster for you.",
         began.elapsed().as_secs_f64()
     );
@@ -150,9 +150,12 @@ fn balance(bank: &Mutex<Bank>, deposits: u32) -> bool {
     let bank = bank.lock().unwrap_or_else(|e| e.into_inner());
     let expected = OPENING + u64::from(deposits) * DEPOSIT;
     let verdict = if bank.balance == expected { "nothing is lost" } else { "MONEY IS LOST" };
-    crate::say!("  {deposits} deposits: {expected} should be there, and {} are: {verdict}.", bank.balance);
+    crate::print_line!(
+        "  {deposits} deposits: {expected} should be there, and {} are: {verdict}.",
+        bank.balance
+    );
     if bank.refused > 0 {
-        crate::say!("  The bank refused {} late writes by their fences.", bank.refused);
+        crate::print_line!("  The bank refused {} late writes by their fences.", bank.refused);
     }
     bank.balance == expected
 }
@@ -164,11 +167,11 @@ async fn without_lock() {
         let (bank, both_have_read) = (bank.clone(), both_have_read.clone());
         async move {
             let read = bank.lock().map_or(0, |bank| bank.balance);
-            crate::say!("  machine {name} reads {read}");
+            crate::print_line!("  machine {name} reads {read}");
             both_have_read.wait().await;
             if let Ok(mut bank) = bank.lock() {
                 bank.balance = read + DEPOSIT;
-                crate::say!("  machine {name} writes {}", bank.balance);
+                crate::print_line!("  machine {name} writes {}", bank.balance);
             }
         }
     };

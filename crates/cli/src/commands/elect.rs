@@ -1,7 +1,7 @@
 //! `lockkeeper elect`: runs a command while elected.
 
 use super::engine::{On, block_on};
-use super::{duration, supervise, words};
+use super::{describe, duration, supervise};
 use crate::exit;
 use lockkeeper::Error;
 use std::ffi::OsString;
@@ -57,7 +57,7 @@ async fn run_async(args: Args) -> Result<ExitCode, Error> {
     }
     let leadership = election.campaign(value).elected().await?;
     if args.verbose {
-        eprintln!("lockkeeper: elected in `{}`{}", args.name, words::fence_and_ttl(&leadership));
+        eprintln!("lockkeeper: elected in `{}`{}", args.name, describe::fence_and_ttl(&leadership));
     }
     Ok(supervise::run(leadership.into_guard(), &args.command, args.credentials).await)
 }

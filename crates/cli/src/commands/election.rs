@@ -1,7 +1,7 @@
 //! Reports of elections: `lockkeeper sim --election` and the table of `lockkeeper compare --elections`.
 
 use crate::table::table;
-use crate::{exit, say};
+use crate::{exit, print_line};
 use comfy_table::Table;
 use lockkeeper_lab::Error;
 use lockkeeper_lab::compare::number;
@@ -16,9 +16,9 @@ const MOST: usize = 5;
 /// Prints a report and returns the exit code.
 pub fn print(report: &Report, json: bool) -> ExitCode {
     if json {
-        say!("{}", serde_json::to_string(report).expect("a report is plain data"));
+        print_line!("{}", serde_json::to_string(report).expect("a report is plain data"));
     } else {
-        tell(report);
+        print_report(report);
     }
     let mut last_seed = None;
     for found in report.violations.iter().take(MOST) {
@@ -33,10 +33,10 @@ pub fn print(report: &Report, json: bool) -> ExitCode {
     if report.held() { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
 }
 
-fn tell(report: &Report) {
+fn print_report(report: &Report) {
     let runs =
         if report.seeds == 1 { String::new() } else { format!(" to {}", report.seed + report.seeds - 1) };
-    say!("{}, {} sites, seed {}{runs}\n", report.election, report.sites, report.seed);
+    print_line!("{}, {} sites, seed {}{runs}\n", report.election, report.sites, report.seed);
     let per_run = |n: u64| number(Some(n as f64 / report.seeds as f64), 4);
     let mut table = table(&["", if report.seeds == 1 { "measured" } else { "mean of a run" }]);
     table.add_row(["messages".into(), per_run(report.messages)]);
@@ -45,30 +45,35 @@ fn tell(report: &Report) {
     }
     table.add_row(["bytes".into(), per_run(report.bytes)]);
     table.add_row(["time to agreement (the last), in T".into(), number(report.time_to_agreement, 4)]);
-    say!("{}\n", table.trim_fmt());
+    print_line!("{}\n", table.trim_fmt());
     if report.seeds == 1 {
         for announced in &report.announced {
-            say!("at {} T  {} comes to lead", announced.at, announced.site);
+            print_line!("at {} T  {} comes to lead", announced.at, announced.site);
         }
         for took in &report.elections {
-            say!("from {} to {} T  the sites seek agreement, {} T", took.from, took.to, took.to - took.from);
+            print_line!(
+                "from {} to {} T  the sites seek agreement, {} T",
+                took.from,
+                took.to,
+                took.to - took.from
+            );
         }
-        say!("{}", outcome(&report.outcome).trim_fmt());
-        say!("");
+        print_line!("{}", outcome(&report.outcome).trim_fmt());
+        print_line!("");
     } else {
         let leaders: Vec<String> = report.leaders.iter().map(|(site, n)| format!("{site} in {n}")).collect();
-        say!(
+        print_line!(
             "agreed on   {}",
             if leaders.is_empty() { "nobody".into() } else { leaders.join(", ") + " runs" }
         );
     }
-    say!(
+    print_line!(
         "properties  only the highest leads {}, agreement {}, comes to rest {}",
         report.properties.highest_leads,
         report.properties.agreement,
         report.properties.termination
     );
-    say!("{} events in {} T of virtual time", report.events, report.virtual_time);
+    print_line!("{} events in {} T of virtual time", report.events, report.virtual_time);
 }
 
 fn outcome(sites: &[Outcome]) -> Table {
@@ -89,7 +94,7 @@ fn outcome(sites: &[Outcome]) -> Table {
 pub fn compare(sizes: &[usize], json: bool) -> Result<(), Error> {
     let rows = costs(None, sizes)?;
     if json {
-        say!("{}", serde_json::to_string(&rows).expect("rows are plain data"));
+        print_line!("{}", serde_json::to_string(&rows).expect("rows are plain data"));
         return Ok(());
     }
     let mut table = table(&["election", "N", "messages", "", "formula", "by name", "bytes", "in T"]);
@@ -106,8 +111,8 @@ pub fn compare(sizes: &[usize], json: bool) -> Result<(), Error> {
             number(row.time, 4),
         ]);
     }
-    say!("{}\n", table.trim_fmt());
-    say!(
+    print_line!("{}\n", table.trim_fmt());
+    print_line!(
         "N counts the dead site as well, where there is one: the highest, which led. Sends to it count.\n\
          The delay is 1 T, the timeout 3 T. = every kind of message came exactly as often as its formula says."
     );

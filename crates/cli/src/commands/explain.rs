@@ -1,7 +1,7 @@
 //! `lockkeeper explain`: one algorithm, from its idea to a run described step by step.
 
 use super::sim::known;
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_core::mutex::Setting;
 use lockkeeper_lab::election::explain::{self as election, explain as explain_election};
@@ -25,32 +25,32 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self) -> ExitCode {
-        if let Ok(Some(told)) = explain_election(&self.algorithm) {
-            tell_election(&told);
+        if let Ok(Some(explanation)) = explain_election(&self.algorithm) {
+            print_election(&explanation);
             return ExitCode::SUCCESS;
         }
         if let Err(what) = known(&self.algorithm) {
-            return exit::complain(exit::USAGE, &what);
+            return exit::fail(exit::USAGE, &what);
         }
         match explain(&self.algorithm) {
-            Ok(told) => {
-                tell(&told);
+            Ok(explanation) => {
+                print_algorithm(&explanation);
                 ExitCode::SUCCESS
             }
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 }
 
-fn tell(told: &Explanation) {
-    let about = told.about;
-    tell_header(about.title, about.slug, &about.family.to_string(), &told.header);
-    say!("\nMessages");
-    for kind in &told.messages {
-        say!("  {:<12} {}", kind.name, if kind.only_on_exit { "on exit" } else { "to enter" });
+fn print_algorithm(explanation: &Explanation) {
+    let about = explanation.about;
+    print_header(about.title, about.slug, &about.family.to_string(), &explanation.header);
+    print_line!("\nMessages");
+    for kind in &explanation.messages {
+        print_line!("  {:<12} {}", kind.name, if kind.only_on_exit { "on exit" } else { "to enter" });
     }
     let cost = &about.cost;
-    say!("\nCost, with N sites and T the delay of a message");
+    print_line!("\nCost, with N sites and T the delay of a message");
     for (name, formula) in [
         ("messages per entry, low load", cost.low),
         ("messages per entry, high load", cost.high),
@@ -61,66 +61,66 @@ fn tell(told: &Explanation) {
     ] {
         hanging(&format!("  {name:<30}"), formula);
     }
-    tell_settings(about.settings);
-    tell_rules(&told.rules);
-    tell_tale(&told.tale);
-    say!("Measure it:  lockkeeper compare --algorithms {} --sites 3,7,13 --load low,high", about.slug);
+    print_settings(about.settings);
+    print_rules(&explanation.rules);
+    print_tale(&explanation.tale);
+    print_line!("Measure it:  lockkeeper compare --algorithms {} --sites 3,7,13 --load low,high", about.slug);
 }
 
-fn tell_election(told: &election::Explanation) {
-    let about = told.about;
-    tell_header(about.title, about.slug, "election", &told.header);
-    say!("\nMessages\n  {}", told.messages.join(", "));
-    say!("\nCost, with N sites of which the highest is dead");
+fn print_election(explanation: &election::Explanation) {
+    let about = explanation.about;
+    print_header(about.title, about.slug, "election", &explanation.header);
+    print_line!("\nMessages\n  {}", explanation.messages.join(", "));
+    print_line!("\nCost, with N sites of which the highest is dead");
     for (name, text) in [("best", about.best), ("worst", about.worst), ("a crash", about.crash)] {
         hanging(&format!("  {name:<30}"), text);
     }
-    tell_settings(about.settings);
-    tell_rules(&told.rules);
-    tell_tale(&told.tale);
-    say!("Measure it:  lockkeeper compare --elections --sites 3,7,13");
+    print_settings(about.settings);
+    print_rules(&explanation.rules);
+    print_tale(&explanation.tale);
+    print_line!("Measure it:  lockkeeper compare --elections --sites 3,7,13");
 }
 
-fn tell_header(title: &str, slug: &str, family: &str, header: &Header) {
-    say!("{title}  ({slug}, {family})\n{}\n", "═".repeat(title.chars().count()));
+fn print_header(title: &str, slug: &str, family: &str, header: &Header) {
+    print_line!("{title}  ({slug}, {family})\n{}\n", "═".repeat(title.chars().count()));
     paragraph("", &header.paper);
     for (name, text) in &header.sections {
-        say!("");
+        print_line!("");
         paragraph(&format!("{name}. "), text);
     }
     for note in &header.notes {
-        say!("");
+        print_line!("");
         paragraph("", note);
     }
 }
 
-fn tell_settings(settings: &[Setting]) {
+fn print_settings(settings: &[Setting]) {
     for setting in settings {
         let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
         hanging(&format!("  {:<30}", format!("--set {}=", setting.name)), &text);
     }
 }
 
-fn tell_rules(rules: &[&str]) {
-    say!("\nRules: a site …");
+fn print_rules(rules: &[&str]) {
+    print_line!("\nRules: a site …");
     for rule in rules {
         hanging("  · ", rule);
     }
 }
 
-fn tell_tale(tale: &Tale) {
-    say!("\nA small run: {}", tale.title);
+fn print_tale(tale: &Tale) {
+    print_line!("\nA small run: {}", tale.title);
     if !tale.about.is_empty() {
         paragraph("", &tale.about);
     }
-    say!("");
+    print_line!("");
     let width = tale.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
     for (number, (at, line)) in tale.lines.iter().enumerate() {
         hanging(&format!("{:>3}. {:>width$} T  ", number + 1, at.to_string()), line);
     }
-    say!("");
+    print_line!("");
     paragraph("", &tale.ending);
-    say!("\nDraw it:     {}", tale.draw);
+    print_line!("\nDraw it:     {}", tale.draw);
 }
 
 /// Prints wrapped text, whose first line starts with `start`.
@@ -138,7 +138,7 @@ fn wrap(start: &str, indent: &str, text: &str) {
     let mut begun = false;
     for word in text.split_whitespace() {
         if begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            say!("{line}");
+            print_line!("{line}");
             line = indent.to_string();
             begun = false;
         }
@@ -148,5 +148,5 @@ fn wrap(start: &str, indent: &str, text: &str) {
         line.push_str(word);
         begun = true;
     }
-    say!("{line}");
+    print_line!("{line}");
 }

@@ -1,6 +1,6 @@
 //! `lockkeeper lab`: serves the lab's page.
 
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_page::Page;
 use std::io::ErrorKind;
@@ -33,16 +33,16 @@ impl Lab {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 let what = format!("port {} is in use: choose another with --port, or 0 for any", self.port);
-                exit::complain(exit::IO, &what)
+                exit::fail(exit::IO, &what)
             }
-            Err(error) => exit::complain(exit::IO, &format!("cannot serve the page: {error}")),
+            Err(error) => exit::fail(exit::IO, &format!("cannot serve the page: {error}")),
         }
     }
 
     async fn serve(&self) -> std::io::Result<()> {
         let page = Page::listen(self.port).await?;
         let url = page.url();
-        say!("{url}");
+        print_line!("{url}");
         if !self.no_open && !open(&url) {
             eprintln!("no browser could be started: open the address yourself");
         }

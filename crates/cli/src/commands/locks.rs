@@ -1,7 +1,7 @@
 //! `lockkeeper locks`: shows holders, waiters, and the reasons for waiting.
 
+use super::describe;
 use super::engine::{On, block_on};
-use super::words;
 use crate::exit;
 use comfy_table::{Table, presets};
 use lockkeeper::{Error, LockInfo, Lockkeeper, Participant};
@@ -18,11 +18,11 @@ pub struct Args {
     #[command(flatten)]
     on: On,
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<LocksCommand>,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum LocksCommand {
     /// Print the locks again whenever they change
     Watch,
     /// Explain why one lock is not free
@@ -46,13 +46,13 @@ pub fn run(args: Args) -> ExitCode {
 
 async fn run_async(args: Args) -> Result<(), Error> {
     let locks = args.on.open().await?;
-    match args.what {
+    match args.command {
         None => {
             print(&show(&locks.list().await?, args.json));
             Ok(())
         }
-        Some(What::Watch) => watch(&locks, args.json).await,
-        Some(What::Why { name }) => {
+        Some(LocksCommand::Watch) => watch(&locks, args.json).await,
+        Some(LocksCommand::Why { name }) => {
             let info = locks.inspect(name).await?;
             print(&if args.json { show(&[info], true) } else { why(&info) });
             Ok(())
@@ -114,7 +114,7 @@ fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
         shown(name),
         role.into(),
         participant.fence.map(|fence| fence.to_string()).unwrap_or_default(),
-        words::age(participant.age()),
+        describe::age(participant.age()),
         participant.kind.to_string(),
         pid,
         shown(&host),
@@ -130,14 +130,14 @@ fn why(info: &LockInfo) -> String {
     let mut lines = vec![format!("`{name}` is held ({}):", info.holders[0].kind)];
     for holder in &info.holders {
         let fence = holder.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
-        lines.push(format!("  by {}{fence}", words::who(holder)));
+        lines.push(format!("  by {}{fence}", describe::participant(holder)));
     }
     match info.waiters.len() {
         0 => lines.push("It has no waiters: a new request would be next.".into()),
         n => lines.push(format!("{n} wait{} for it, in this order:", if n == 1 { "s" } else { "" })),
     }
     for (i, waiter) in info.waiters.iter().enumerate() {
-        lines.push(format!("  {}. {} ({})", i + 1, words::who(waiter), waiter.kind));
+        lines.push(format!("  {}. {} ({})", i + 1, describe::participant(waiter), waiter.kind));
     }
     lines.join("\n")
 }
@@ -145,7 +145,7 @@ fn why(info: &LockInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{Kind, Tag};
+    use lockkeeper::{LockMode, Tag};
 
     /// A holder with control characters in its record, as in a store that other users can write to.
     fn hostile() -> LockInfo {
@@ -153,7 +153,7 @@ mod tests {
         let participant = |pid| {
             let metadata = [(String::from("command"), String::from(text))].into();
             let tag = Tag { holder: text.into(), host: text.into(), pid, since_ms: 5, metadata };
-            Participant { tag, kind: Kind::Exclusive, since_ms: 5, fence: None }
+            Participant { tag, kind: LockMode::Exclusive, since_ms: 5, fence: None }
         };
         let holders = vec![participant(0), participant(9)];
         LockInfo { name: text.into(), holders, waiters: vec![participant(9)] }

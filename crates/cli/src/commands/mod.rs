@@ -1,7 +1,6 @@
 //! The commands, with one module for each.
 
 pub mod algorithms;
-pub mod applies;
 pub mod bench;
 pub mod check;
 pub mod choose;
@@ -11,10 +10,11 @@ pub mod demo;
 pub mod elect;
 pub mod election;
 pub mod explain;
+pub mod flag_table;
 pub mod generate;
 pub mod lab;
 pub mod locks;
-pub mod operate;
+pub mod operator;
 pub mod process_tree;
 pub mod properties;
 pub mod quorums;
@@ -34,7 +34,7 @@ mod check_cluster;
 mod check_many;
 mod check_registers;
 mod cluster_address;
+mod describe;
 mod duration;
 mod engine;
 mod sim_cluster;
-mod words;

@@ -1,7 +1,7 @@
 //! `lockkeeper properties`: the properties of each algorithm, with a witness for each violation.
 
 use super::compare::algorithms;
-use crate::{exit, progress, say};
+use crate::{exit, print_line, progress};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_lab::Error;
@@ -41,12 +41,12 @@ impl Properties {
     pub fn run(self) -> ExitCode {
         let slugs = match algorithms(&self.algorithms) {
             Ok(slugs) => slugs,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         match progress::bar(properties::entries(&slugs), |progress| properties::properties(&slugs, progress))
         {
             Ok(findings) if self.json => {
-                say!("{}", serde_json::to_string(&findings).expect("findings are plain data"));
+                print_line!("{}", serde_json::to_string(&findings).expect("findings are plain data"));
                 ExitCode::SUCCESS
             }
             Ok(findings) => {
@@ -54,7 +54,7 @@ impl Properties {
                 ExitCode::SUCCESS
             }
             Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 }
@@ -71,17 +71,17 @@ fn print(findings: &[Finding]) {
         });
         table.add_row(std::iter::once(finding.algorithm.clone()).chain(cells));
     }
-    say!("{}\n", table.trim_fmt());
+    print_line!("{}\n", table.trim_fmt());
     let runs = findings.iter().flat_map(|finding| &finding.answers).find_map(|(_, answer)| match answer {
         Answer::Held { runs } => Some(*runs),
         Answer::Broken { of, .. } => Some(*of),
         Answer::NotAsked => None,
     });
-    say!("held: nothing found in {} runs under random delays, which is no proof\n", runs.unwrap_or(0));
+    print_line!("held: nothing found in {} runs under random delays, which is no proof\n", runs.unwrap_or(0));
     for finding in findings {
         for (question, answer) in &finding.answers {
             if let Answer::Broken { witness, what, .. } = answer {
-                say!("{}, {}: {what}\n  {witness}", finding.algorithm, question.title());
+                print_line!("{}, {}: {what}\n  {witness}", finding.algorithm, question.title());
             }
         }
     }

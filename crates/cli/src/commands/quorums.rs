@@ -1,6 +1,6 @@
 //! `lockkeeper quorums`: prints quorums, and which of Maekawa's conditions they meet.
 
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_core::SiteId;
 use lockkeeper_core::mutex::{list, parse_site};
@@ -42,7 +42,7 @@ pub struct Quorums {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Told<'a> {
+struct CoterieReport<'a> {
     construction: &'a str,
     sites: usize,
     quorums: Vec<Vec<usize>>,
@@ -56,10 +56,10 @@ impl Quorums {
     pub fn run(self) -> ExitCode {
         let coterie = match self.coterie() {
             Ok(coterie) => coterie,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         let apart = coterie.m1().err();
-        let told = Told {
+        let report = CoterieReport {
             construction: &self.construction,
             sites: coterie.quorums.len(),
             quorums: coterie
@@ -73,9 +73,9 @@ impl Quorums {
             m4: coterie.m4(),
         };
         if self.json {
-            say!("{}", serde_json::to_string(&told).expect("numbers are plain data"));
+            print_line!("{}", serde_json::to_string(&report).expect("numbers are plain data"));
         } else {
-            print(&coterie, &told);
+            print(&coterie, &report);
         }
         match apart {
             None => ExitCode::SUCCESS,
@@ -87,7 +87,7 @@ impl Quorums {
                     set(a),
                     set(b)
                 );
-                exit::complain(exit::VIOLATED, &what)
+                exit::fail(exit::VIOLATED, &what)
             }
         }
     }
@@ -108,15 +108,15 @@ impl Quorums {
     }
 
     fn read(&self, file: &str) -> Result<Coterie, String> {
-        let told = |error: std::io::Error| {
+        let report = |error: std::io::Error| {
             format!(
                 "cannot read '{file}': {error}; a construction is plane, grid, majority, tree, best or a file of sets"
             )
         };
-        if std::fs::metadata(file).map_err(told)?.len() > LONGEST {
+        if std::fs::metadata(file).map_err(report)?.len() > LONGEST {
             return Err(format!("the file {file} is larger than 16 MiB"));
         }
-        let text = std::fs::read_to_string(file).map_err(told)?;
+        let text = std::fs::read_to_string(file).map_err(report)?;
         parse(&text, self.sites).map_err(|what| format!("{file}: {what}"))
     }
 }
@@ -157,18 +157,18 @@ fn parse(text: &str, sites: Option<usize>) -> Result<Coterie, String> {
     Ok(Coterie { quorums: lines.into_iter().map(set).collect::<Result<_, String>>()? })
 }
 
-fn print(coterie: &Coterie, told: &Told<'_>) {
-    say!("{} quorums, {}\n", told.sites, told.construction);
-    say!("{}", coterie.to_string().trim_end());
+fn print(coterie: &Coterie, report: &CoterieReport<'_>) {
+    print_line!("{} quorums, {}\n", report.sites, report.construction);
+    print_line!("{}", coterie.to_string().trim_end());
     let sizes = || coterie.quorums.iter().map(Vec::len);
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
     let k = if least == most { format!("K = {least}") } else { format!("K from {least} to {most}") };
     let yes = |holds: bool| if holds { "yes" } else { "no" };
-    say!("\nM1  any two share a site                  {}", yes(told.m1));
-    say!("M2  a site is in its own                  {}", yes(told.m2));
-    say!("M3  all have the same size                {}, {k}", yes(told.m3));
-    say!("M4  every site is in equally many         {}", yes(told.m4));
-    say!(
+    print_line!("\nM1  any two share a site                  {}", yes(report.m1));
+    print_line!("M2  a site is in its own                  {}", yes(report.m2));
+    print_line!("M3  all have the same size                {}, {k}", yes(report.m3));
+    print_line!("M4  every site is in equally many         {}", yes(report.m4));
+    print_line!(
         "\nan entry without contention costs {:.2} messages: 3(K−1) on average",
         3.0 * coterie.mean_others()
     );
@@ -195,8 +195,8 @@ mod tests {
             ("", None, "1 to 2000 sites"),
         ];
         for (text, sites, expected) in cases {
-            let told = parse(text, sites).unwrap_err();
-            assert!(told.contains(expected), "{told}");
+            let report = parse(text, sites).unwrap_err();
+            assert!(report.contains(expected), "{report}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `lockkeeper replay`: runs a counterexample or a saved trace in the simulator, step by step.
 
 use super::sim::Sim;
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::{Args, Parser};
 use lockkeeper_lab::check::counterexample::Counterexample;
 use lockkeeper_lab::property::Names;
@@ -39,8 +39,8 @@ impl Replay {
         match self.replay() {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(exit::VIOLATED),
-            Err(Error::Trace(error)) => exit::complain(exit::IO, &error),
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(Error::Trace(error)) => exit::fail(exit::IO, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 
@@ -49,14 +49,14 @@ impl Replay {
             Some(command) => again(&self.file, &command),
             None => {
                 let scenario = Scenario::open(&self.file.to_string_lossy()).map_err(Error::Usage)?;
-                say!("{}\n{}\n", scenario.title, scenario.about);
+                print_line!("{}\n{}\n", scenario.title, scenario.about);
                 if let Some(path) = &self.svg {
                     draw(&scenario, path)?;
                 }
                 let report = steps(&scenario.spec, 1)?;
                 diagram(&scenario.spec, 1)?;
                 for found in &report.violations {
-                    say!("{}", found.violation);
+                    print_line!("{}", found.violation);
                 }
                 Ok(report.held())
             }
@@ -92,15 +92,15 @@ fn again(path: &Path, command: &str) -> Result<bool, Error> {
         Error::Usage(format!("the trace was made by a command that this version does not take: {error}"))
     })?;
     let (spec, seed) = line.sim.spec_and_seed()?;
-    say!("{command}\n");
+    print_line!("{command}\n");
     steps(&spec, seed)?;
     let comparison = Comparison::with(path)?;
     write(&spec, seed, "replay", Path::new("replay.jsonl"), Box::new(comparison.clone()))?;
     let differs = comparison.end().map_err(Error::Trace)?;
     match differs {
-        None => say!("The saved trace came out the same, line by line."),
+        None => print_line!("The saved trace came out the same, line by line."),
         Some(line) => {
-            say!("The saved trace differs in line {line}: it was made by another version, or changed.")
+            print_line!("The saved trace differs in line {line}: it was made by another version, or changed.")
         }
     }
     Ok(differs.is_none())
@@ -149,10 +149,10 @@ impl Write for Comparison {
 
 /// Prints a run as numbered sentences.
 fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
-    struct Telling;
-    impl Sink for Telling {
+    struct StepPrinter;
+    impl Sink for StepPrinter {
         fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
-            say!("{:>4}. {}", record.number, trace::sentence(record));
+            print_line!("{:>4}. {}", record.number, trace::sentence(record));
             Ok(())
         }
 
@@ -160,8 +160,8 @@ fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
             Ok(())
         }
     }
-    let report = lockkeeper_lab::trace_run(spec, seed, &mut Telling, &Progress::default())?;
-    say!("");
+    let report = lockkeeper_lab::trace_run(spec, seed, &mut StepPrinter, &Progress::default())?;
+    print_line!("");
     Ok(report)
 }
 
@@ -169,7 +169,7 @@ fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
 fn diagram(spec: &Spec, seed: u64) -> Result<(), Error> {
     let mut columns = Columns::new(Names { sites: spec.sites }, lockkeeper_lab::processes(spec)?);
     lockkeeper_lab::trace_run(spec, seed, &mut columns, &Progress::default())?;
-    say!("{}\n", columns.lines.join("\n"));
+    print_line!("{}\n", columns.lines.join("\n"));
     Ok(())
 }
 
@@ -190,17 +190,17 @@ fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) 
 }
 
 /// Prints and draws a counterexample.
-pub fn tell(found: &Counterexample) {
-    say!("\n{}: {}. The shortest run:\n", capital(found.breach.property.breach()), found.breach.what);
+pub fn print_counterexample(found: &Counterexample) {
+    print_line!("\n{}: {}. The shortest run:\n", capital(found.breach.property.breach()), found.breach.what);
     for (number, sentence) in found.story.iter().enumerate() {
-        say!("{:>4}. {sentence}", number + 1);
+        print_line!("{:>4}. {sentence}", number + 1);
     }
-    say!("");
+    print_line!("");
     let drawn = Scenario::parse("counterexample", &found.scenario).map_err(Error::Usage);
     if let Err(error) = drawn.and_then(|scenario| diagram(&scenario.spec, 1)) {
-        say!("({error})");
+        print_line!("({error})");
     }
-    say!("--trace FILE.scenario writes it for 'lockkeeper replay', --svg FILE draws it.");
+    print_line!("--trace FILE.scenario writes it for 'lockkeeper replay', --svg FILE draws it.");
 }
 
 fn capital(text: &str) -> String {

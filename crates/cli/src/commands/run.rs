@@ -1,7 +1,7 @@
 //! `lockkeeper run`: runs a command under a lock.
 
 use super::engine::{On, block_on};
-use super::{duration, supervise, words};
+use super::{describe, duration, supervise};
 use crate::exit;
 use lockkeeper::{Acquire, EngineUrl, Error, Guard, Lockkeeper};
 use std::ffi::OsString;
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> ExitCode {
              `lockkeeper run -c NAME -- 'echo one two'`, or leave -c out",
             args.command.len()
         );
-        return exit::complain(exit::USAGE, &error);
+        return exit::fail(exit::USAGE, &error);
     }
     match block_on(run_async(args)) {
         Ok(Ok(code)) => code,
@@ -100,13 +100,14 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
     match acquire(&locks, &args).await? {
         Some(guard) => {
             if args.verbose {
-                eprintln!("lockkeeper: holding `{}`{}", args.name, words::fence_and_ttl(&guard));
+                eprintln!("lockkeeper: holding `{}`{}", args.name, describe::fence_and_ttl(&guard));
             }
-            Ok(supervise::run(guard, &supervise::words(&args.command, args.shell), args.credentials).await)
+            Ok(supervise::run(guard, &supervise::command_line(&args.command, args.shell), args.credentials)
+                .await)
         }
         None => {
             if !args.quiet {
-                let holder = words::held_by(&locks.inspect(args.name.as_str()).await?);
+                let holder = describe::holders(&locks.inspect(args.name.as_str()).await?);
                 eprintln!("lockkeeper: `{}` is held by {holder}", args.name);
             }
             Ok(ExitCode::from(args.conflict_exit_code))
@@ -152,9 +153,9 @@ fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
         (false, Some(permits)) => locks.semaphore(name, permits),
         (false, None) => locks.mutex(name),
     };
-    let request = request.metadata("command", words::program(&args.command, args.shell));
+    let request = request.metadata("command", describe::program(&args.command, args.shell));
     let request = match &args.purpose {
-        Some(purpose) => request.metadata("purpose", words::one_line(purpose)),
+        Some(purpose) => request.metadata("purpose", describe::one_line(purpose)),
         None => request,
     };
     // If the caller is traced, the daemon's logs show the trace to which the wait belongs.
@@ -198,7 +199,7 @@ async fn narrate(locks: &Lockkeeper, name: &str) -> Error {
                 eprintln!(
                     "lockkeeper: waiting for `{name}`, number {} in the queue; held by {}",
                     ahead + 1,
-                    words::held_by(&info)
+                    describe::holders(&info)
                 );
                 said = situation;
             }

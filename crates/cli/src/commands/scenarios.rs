@@ -1,7 +1,7 @@
 //! `lockkeeper scenarios`: the figures of the textbooks, described step by step.
 
 use super::sim::known;
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_lab::trace::Story;
 use lockkeeper_lab::{Error, Progress, Scenario, figures};
@@ -27,9 +27,9 @@ impl Scenarios {
     pub fn run(self) -> ExitCode {
         match self.name {
             None => list(),
-            Some(name) => match tell(&name, self.text) {
+            Some(name) => match print_scenario(&name, self.text) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => exit::complain(exit::USAGE, &error),
+                Err(error) => exit::fail(exit::USAGE, &error),
             },
         }
     }
@@ -39,40 +39,40 @@ fn list() -> ExitCode {
     let width = figures::ALL.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
     for figure in figures::ALL {
         let scenario = Scenario::parse(figure.name, figure.text).expect("every figure is tested to read");
-        say!("{:width$}  {}", figure.name, scenario.title);
+        print_line!("{:width$}  {}", figure.name, scenario.title);
     }
-    say!(
+    print_line!(
         "\n'lockkeeper scenarios NAME' tells one; 'lockkeeper sim --scenario NAME --trace FILE.svg' draws it."
     );
     ExitCode::SUCCESS
 }
 
-fn tell(name: &str, text: bool) -> Result<(), Error> {
+fn print_scenario(name: &str, text: bool) -> Result<(), Error> {
     let scenario = Scenario::open(name).map_err(Error::Usage)?;
     known(&scenario.spec.algorithm).map_err(Error::Usage)?;
     if text {
         let figure = figures::find(name).map(|figure| figure.text.to_string());
         let text = figure.map_or_else(|| std::fs::read_to_string(name), Ok).map_err(Error::Trace)?;
-        say!("{}", text.trim_end());
+        print_line!("{}", text.trim_end());
         return Ok(());
     }
-    say!("{}", scenario.title);
+    print_line!("{}", scenario.title);
     if !scenario.about.is_empty() {
-        say!("{}", scenario.about);
+        print_line!("{}", scenario.about);
     }
-    say!("");
+    print_line!("");
     let mut story = Story::default();
     let report = lockkeeper_lab::trace_run(&scenario.spec, 1, &mut story, &Progress::default())?;
     let width = story.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
     for (number, (at, line)) in story.lines.iter().enumerate() {
-        say!("{:>3}. {:>width$} T  {line}", number + 1, at.to_string());
+        print_line!("{:>3}. {:>width$} T  {line}", number + 1, at.to_string());
     }
-    say!("");
+    print_line!("");
     for found in &report.violations {
-        say!("{}", found.violation);
+        print_line!("{}", found.violation);
     }
     if report.held() {
-        say!("{} entries, {} messages; every property held.", report.entries, report.messages);
+        print_line!("{} entries, {} messages; every property held.", report.entries, report.messages);
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
-use super::applies::{self, Job, Jobs};
 use super::election;
+use super::flag_table::{self, Job, Jobs};
 use super::sim_cluster::{Common, Flags};
-use crate::{exit, progress, say, table};
+use crate::{exit, print_line, progress, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry;
@@ -131,7 +131,7 @@ pub struct Sim {
 }
 
 impl Jobs for Sim {
-    const FLAGS: &'static [applies::Row] = applies::SIM;
+    const FLAGS: &'static [flag_table::Row] = flag_table::SIM;
 
     fn job(&self) -> Job {
         match self {
@@ -147,8 +147,8 @@ impl Sim {
     pub fn run(self) -> ExitCode {
         match self.report() {
             Ok(code) => code,
-            Err(error @ Error::Usage(_)) => exit::complain(exit::USAGE, &error),
-            Err(error @ Error::Trace(_)) => exit::complain(exit::IO, &error),
+            Err(error @ Error::Usage(_)) => exit::fail(exit::USAGE, &error),
+            Err(error @ Error::Trace(_)) => exit::fail(exit::IO, &error),
             Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         }
     }
@@ -178,7 +178,7 @@ impl Sim {
             }
         };
         if self.json {
-            say!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+            print_line!("{}", serde_json::to_string(&report).expect("a report is plain data"));
         } else {
             table::print(&report, started.elapsed());
         }

@@ -1,11 +1,11 @@
 //! `lockkeeper sim --cluster`: simulates whole clusters with all kinds of faults.
 
 use super::sim::known;
-use crate::{exit, progress, say};
+use crate::{exit, print_line, progress};
 use clap::Args;
+use lockkeeper_cluster_lab::BugSwitch;
 use lockkeeper_cluster_lab::{self as cluster, ClusterReport, ClusterSpec, Fault};
 use lockkeeper_lab::Error;
-use lockkeeper_member::Flaw;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -30,10 +30,10 @@ pub struct Flags {
         help_heading = "Clusters"
     )]
     faults: String,
-    /// Switch one guard of the protocol off, such as no-wedge, to show that the simulation finds the bug; a wrong
-    /// name lists them.
-    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
-    flaw: Option<String>,
+    /// Disable one guard of the protocol, such as no-freeze, to show that the simulation finds the bug; a wrong name
+    /// lists the bug switches.
+    #[arg(long, alias = "bug", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    bug: Option<String>,
 }
 
 /// The flags that a run of a cluster shares with other runs.
@@ -58,7 +58,7 @@ impl Flags {
             })?,
         };
         if common.json {
-            say!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+            print_line!("{}", serde_json::to_string(&report).expect("a report is plain data"));
         } else {
             print(&report);
         }
@@ -69,12 +69,7 @@ impl Flags {
         known(algorithm)?;
         let mut spec = ClusterSpec::new(algorithm, self.members);
         spec.faults = Fault::parse(&self.faults)?.into_iter().collect();
-        if let Some(name) = &self.flaw {
-            let found = Flaw::ALL.iter().find(|(known, _)| known == name);
-            let names = || Flaw::ALL.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-            spec.flaw =
-                Some(found.ok_or_else(|| format!("there is no flaw '{name}': there is {}", names()))?.1);
-        }
+        spec.bug = self.bug.as_deref().map(BugSwitch::parse).transpose()?;
         Ok(spec)
     }
 }
@@ -98,14 +93,23 @@ fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, E
 
 fn print(report: &ClusterReport) {
     let faults = if report.faults.is_empty() { "none".into() } else { report.faults.join(", ") };
-    say!("{} members, {}, seed {}, {} runs", report.members, report.algorithm, report.seed, report.runs);
-    say!("faults       {faults}");
-    say!("entries      {}", report.entries);
-    say!("views        {} started", report.views);
-    say!("lost         {} sessions that held something, by their own or their member's fault", report.lost);
-    say!("leaves       {} in order", report.leaves);
-    say!("frames       {} between members", report.frames);
-    say!(
+    print_line!(
+        "{} members, {}, seed {}, {} runs",
+        report.members,
+        report.algorithm,
+        report.seed,
+        report.runs
+    );
+    print_line!("faults       {faults}");
+    print_line!("entries      {}", report.entries);
+    print_line!("views        {} started", report.views);
+    print_line!(
+        "lost         {} sessions that held something, by their own or their member's fault",
+        report.lost
+    );
+    print_line!("leaves       {} in order", report.leaves);
+    print_line!("frames       {} between members", report.frames);
+    print_line!(
         "promises     {}",
         if report.found.is_empty() { "all kept".into() } else { format!("{} broken", report.found.len()) }
     );
@@ -116,7 +120,7 @@ fn verdict(report: &ClusterReport) -> ExitCode {
     const MOST: usize = 5;
     for found in report.found.iter().take(MOST) {
         eprintln!("seed {}; see it again with: {}", found.seed, found.reproduce);
-        eprintln!("  after {} ms, {}: {}", found.at_ms, found.promise, found.how);
+        eprintln!("  after {} ms, {}: {}", found.at_ms, found.property, found.how);
     }
     if report.found.len() > MOST {
         eprintln!("… and {} more seeds", report.found.len() - MOST);

@@ -4,7 +4,7 @@
 //! each time. Undo removes the last line, and the written file can be run by 'replay'.
 
 use super::sim::{known, settings};
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_core::{Mode, Phase, SiteId, registry};
 use lockkeeper_lab::recording::{self, Limits, Recording};
@@ -53,8 +53,8 @@ impl Step {
     pub fn run(self) -> ExitCode {
         match self.drive() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Error::Trace(error)) => exit::complain(exit::IO, &error),
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(Error::Trace(error)) => exit::fail(exit::IO, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 
@@ -75,7 +75,7 @@ impl Step {
                 Some('f') => drive.faults = !drive.faults,
                 Some('w') => {
                     std::fs::write(&self.save, drive.text()).map_err(Error::Trace)?;
-                    say!("written to {}\n", self.save.display());
+                    print_line!("written to {}\n", self.save.display());
                 }
                 Some(key) => {
                     let chosen =
@@ -154,28 +154,31 @@ impl Drive {
     }
 
     fn show(&self, recording: &Recording, choices: &[String]) {
-        say!("── step {} {}", self.acts.len(), "─".repeat(60));
+        print_line!("── step {} {}", self.acts.len(), "─".repeat(60));
         for (site, state) in last_states(recording) {
             let fields = state.fields.iter().filter(|field| field.name != "state");
             let told: Vec<String> = fields.map(|field| format!("{}: {}", field.name, field.value)).collect();
             let stands = if state.up { state.phase.to_string() } else { "crashed".into() };
-            say!("{:>4} {stands:<8} {}", recording.names[site.index()], told.join(" · "));
+            print_line!("{:>4} {stands:<8} {}", recording.names[site.index()], told.join(" · "));
         }
         if let Some(step) = recording.steps.last().filter(|step| !step.say.is_empty()) {
-            say!("\n{}", step.say);
+            print_line!("\n{}", step.say);
         }
         for wrong in &recording.wrong {
-            say!("\n{wrong}");
+            print_line!("\n{wrong}");
         }
-        say!("");
+        print_line!("");
         for (key, choice) in KEYS.chars().zip(choices) {
-            say!("  {key}  {choice}");
+            print_line!("  {key}  {choice}");
         }
         if choices.len() > KEYS.len() {
-            say!("     … and {} more, for which there are no keys", choices.len() - KEYS.chars().count());
+            print_line!(
+                "     … and {} more, for which there are no keys",
+                choices.len() - KEYS.chars().count()
+            );
         }
         let faults = if self.faults { "hide" } else { "show" };
-        say!("  u undo   f {faults} faults   w write   q quit\n");
+        print_line!("  u undo   f {faults} faults   w write   q quit\n");
     }
 }
 

@@ -25,7 +25,7 @@ const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(200);
 
 /// The command line to run. With a shell, the caller has checked that `command` is one argument.
-pub fn words(command: &[OsString], shell: bool) -> Vec<OsString> {
+pub fn command_line(command: &[OsString], shell: bool) -> Vec<OsString> {
     if !shell {
         return command.to_vec();
     }
@@ -34,9 +34,9 @@ pub fn words(command: &[OsString], shell: bool) -> Vec<OsString> {
     start.into_iter().chain(command.iter().cloned()).chain([OsString::from("lockkeeper")]).collect()
 }
 
-fn command(words: &[OsString]) -> Command {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+fn command(command_line: &[OsString]) -> Command {
+    let mut command = Command::new(&command_line[0]);
+    command.args(&command_line[1..]);
     command
 }
 
@@ -45,9 +45,9 @@ fn command(words: &[OsString]) -> Command {
 /// Where holds expire, a `run` killed with `kill -9` stops renewing, and after the time to live the lock is granted
 /// to the next client: the command must have ended by then. So it is started through [`die_with_parent`], whose
 /// setting survives exec(2).
-fn command_that_dies_with_us(words: &[OsString]) -> std::io::Result<Command> {
+fn command_that_dies_with_us(command_line: &[OsString]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(DIE_WITH_PARENT).arg(std::process::id().to_string()).arg("--").args(words);
+    command.arg(DIE_WITH_PARENT).arg(std::process::id().to_string()).arg("--").args(command_line);
     Ok(command)
 }
 
@@ -101,13 +101,13 @@ impl Credentials {
 }
 
 /// Runs a command under a guard, and releases the lock afterwards.
-pub async fn run(guard: Guard, words: &[OsString], credentials: Credentials) -> ExitCode {
+pub async fn run(guard: Guard, command_line: &[OsString], credentials: Credentials) -> ExitCode {
     let forwarded = match Forwarded::listen() {
         Ok(forwarded) => forwarded,
         Err(error) => return cannot_run(&format!("cannot listen for signals: {error}")),
     };
     let expires = guard.ttl().is_some();
-    let prepared = if expires { command_that_dies_with_us(words) } else { Ok(command(words)) };
+    let prepared = if expires { command_that_dies_with_us(command_line) } else { Ok(command(command_line)) };
     let tree = ProcessTree::new();
     let spawned = match prepared {
         Ok(mut command) => {
@@ -118,7 +118,9 @@ pub async fn run(guard: Guard, words: &[OsString], credentials: Credentials) -> 
     };
     let child = match spawned {
         Ok(child) => child,
-        Err(error) => return cannot_run(&format!("cannot run `{}`: {error}", words[0].to_string_lossy())),
+        Err(error) => {
+            return cannot_run(&format!("cannot run `{}`: {error}", command_line[0].to_string_lossy()));
+        }
     };
     let ended = supervise(child, &tree, forwarded, guard.lost(), || guard.valid_for()).await;
     match (ended, guard.release().await) {

@@ -1,6 +1,6 @@
 //! `lockkeeper threads`: the bank's ATMs as threads, without a lock and with each kind of lock.
 
-use crate::{exit, progress, say};
+use crate::{exit, print_line, progress};
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_shared_memory::ALL;
@@ -48,7 +48,7 @@ pub struct Threads {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Told {
+struct Measured {
     threads: usize,
     deposits: u64,
     /// The fixed schedule of two ATMs, step by step.
@@ -61,30 +61,30 @@ impl Threads {
     pub fn run(self) -> ExitCode {
         let locks = match locks(&self.algorithm) {
             Ok(locks) => locks,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
-        let told = self.measure(&locks);
+        let measured = self.measure(&locks);
         if self.json {
-            say!("{}", serde_json::to_string(&told).expect("numbers are plain data"));
+            print_line!("{}", serde_json::to_string(&measured).expect("numbers are plain data"));
         } else {
-            print(&told);
+            print(&measured);
         }
-        match told.locks.iter().find(|run| !run.right()) {
+        match measured.locks.iter().find(|run| !run.right()) {
             None => ExitCode::SUCCESS,
             Some(run) => {
                 let what = format!(
                     "{} violated mutual exclusion: deposits are lost",
                     run.lock.unwrap_or("the lock")
                 );
-                exit::complain(exit::VIOLATED, &what)
+                exit::fail(exit::VIOLATED, &what)
             }
         }
     }
 
-    fn measure(&self, locks: &[&'static str]) -> Told {
+    fn measure(&self, locks: &[&'static str]) -> Measured {
         let plan = Plan { atms: self.threads as usize, deposits: self.deposits };
         let total = self.deposits.saturating_mul(locks.len() as u64 + 1);
-        progress::bar(total, |progress| Told {
+        progress::bar(total, |progress| Measured {
             threads: plan.atms,
             deposits: plan.deposits,
             fixed_schedule: bank::interleave(&BOTH_READ_FIRST),
@@ -113,33 +113,40 @@ fn locks(names: &[String]) -> Result<Vec<&'static str>, String> {
     Ok(locks)
 }
 
-fn print(told: &Told) {
-    say!("two ATMs, each with ${}, and both read before either writes:\n", dollars(bank::DEPOSIT));
-    for (index, step) in told.fixed_schedule.iter().enumerate() {
-        say!("  {}. ATM {} {}", index + 1, step.atm, step.what);
+fn print(measured: &Measured) {
+    print_line!("two ATMs, each with ${}, and both read before either writes:\n", dollars(bank::DEPOSIT));
+    for (index, step) in measured.fixed_schedule.iter().enumerate() {
+        print_line!("  {}. ATM {} {}", index + 1, step.atm, step.what);
     }
-    let balance = told.fixed_schedule.last().map_or(bank::START, |step| step.balance);
+    let balance = measured.fixed_schedule.last().map_or(bank::START, |step| step.balance);
     let right = bank::START + 2 * bank::DEPOSIT;
-    say!(
+    print_line!(
         "\n  the account holds ${}; ${} would be right, and ${} are lost\n",
         dollars(balance),
         dollars(right),
         dollars(right - balance)
     );
-    let threads = if told.threads == 1 { "1 thread".into() } else { format!("{} threads", told.threads) };
-    say!("{threads}, {} deposits of $1, ${} at first\n", dollars(told.deposits), dollars(bank::START));
+    let threads =
+        if measured.threads == 1 { "1 thread".into() } else { format!("{} threads", measured.threads) };
+    print_line!(
+        "{threads}, {} deposits of $1, ${} at first\n",
+        dollars(measured.deposits),
+        dollars(bank::START)
+    );
     let mut table =
         table(&["", "account", "lost", "deposits per second", "Jain", "fewest", "most", "longest wait"]);
-    table.add_row(row(&told.without_lock));
-    for run in &told.locks {
+    table.add_row(row(&measured.without_lock));
+    for run in &measured.locks {
         table.add_row(row(run));
     }
-    say!("{}", table.trim_fmt());
-    if told.without_lock.right() && told.threads > 1 {
-        say!("\nwithout a lock nothing was lost this time: luck, which more deposits or threads may end");
+    print_line!("{}", table.trim_fmt());
+    if measured.without_lock.right() && measured.threads > 1 {
+        print_line!(
+            "\nwithout a lock nothing was lost this time: luck, which more deposits or threads may end"
+        );
     }
-    if told.locks.iter().any(|run| run.by_atm.contains(&0)) {
-        say!("\na thread that made no deposit came too late: with more deposits, all take part");
+    if measured.locks.iter().any(|run| run.by_atm.contains(&0)) {
+        print_line!("\na thread that made no deposit came too late: with more deposits, all take part");
     }
 }
 

@@ -40,25 +40,25 @@ impl Token {
     pub fn run(self) -> ExitCode {
         if self.acquire.is_empty() && self.observe.is_empty() && self.admin.is_empty() {
             let error = "the token would permit nothing: add --acquire, --observe or --admin with a prefix, '' for all";
-            return exit::complain(exit::USAGE, &error);
+            return exit::fail(exit::USAGE, &error);
         }
         let (secret, line) = match make(&self.name, &self.acquire, &self.observe, &self.admin, self.days) {
             Ok(made) => made,
-            Err(error) => return exit::complain(exit::CANNOT_RUN, &error),
+            Err(error) => return exit::fail(exit::CANNOT_RUN, &error),
         };
         match &self.file {
-            None => crate::say!("{line}"),
+            None => crate::print_line!("{line}"),
             Some(path) => {
                 use std::os::unix::fs::OpenOptionsExt;
                 let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path);
                 let written = file.and_then(|mut file| file.write_all(format!("\n{line}").as_bytes()));
                 if let Err(error) = written {
-                    return exit::complain(exit::IO, &format!("cannot write {}: {error}", path.display()));
+                    return exit::fail(exit::IO, &format!("cannot write {}: {error}", path.display()));
                 }
             }
         }
         eprintln!("The token, which is not stored anywhere (LOCKKEEPER_TOKEN, or `Authorization: Bearer`):");
-        crate::say!("{secret}");
+        crate::print_line!("{secret}");
         ExitCode::SUCCESS
     }
 }

@@ -41,7 +41,7 @@ pub struct Up {
     #[arg(long, value_name = "HOST:PORT", requires = "listen")]
     advertise: Option<String>,
     #[command(flatten)]
-    how: How,
+    daemon: DaemonArgs,
 }
 
 /// Join an existing cluster as a further member
@@ -71,7 +71,7 @@ pub struct Join {
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
     #[command(flatten)]
-    how: How,
+    daemon: DaemonArgs,
 }
 
 /// The default name of the file with the join token.
@@ -80,7 +80,7 @@ const JOIN_TOKEN_FILE: &str = "join-token";
 const JOIN_TOKEN_VARIABLE: &str = "LOCKKEEPER_JOIN_TOKEN";
 
 #[derive(clap::Args)]
-struct How {
+struct DaemonArgs {
     /// The folder of the daemon's persistent state [default: below lockkeeper-daemon in the user's state directory]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
@@ -126,7 +126,7 @@ struct How {
     log_json: bool,
 }
 
-impl How {
+impl DaemonArgs {
     fn apply(self, config: &mut Config) {
         config.clients = self.clients.or(config.clients);
         config.http = self.http.or(config.http);
@@ -185,19 +185,19 @@ fn state_directory() -> Result<PathBuf, String> {
 impl Up {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        start_log(&self.how.log, self.how.log_json);
-        let threads = self.how.threads;
+        start_log(&self.daemon.log, self.daemon.log_json);
+        let threads = self.daemon.threads;
         let configured = match (&self.config, self.dev) {
             (Some(file), _) => Config::read(file).map(|mut config| {
-                self.how.apply(&mut config);
+                self.daemon.apply(&mut config);
                 vec![config]
             }),
-            (None, Some(members)) => return dev(members, self.how),
+            (None, Some(members)) => return dev(members, self.daemon),
             (None, None) => self.alone().map(|config| vec![config]),
         };
         match configured {
             Ok(configs) => serve(configs, threads),
-            Err(error) => exit::complain(exit::USAGE, &error),
+            Err(error) => exit::fail(exit::USAGE, &error),
         }
     }
 }
@@ -205,20 +205,20 @@ impl Up {
 impl Up {
     /// The configuration of a single member, which others can join if it listens.
     fn alone(self) -> Result<Config, String> {
-        let mut config = Config::alone(self.how.data()?);
+        let mut config = Config::alone(self.daemon.data()?);
         if let Some(listen) = self.listen {
-            let file = match (&self.how.join_token, &self.how.data) {
+            let file = match (&self.daemon.join_token, &self.daemon.data) {
                 (None, Some(data)) => data.join(JOIN_TOKEN_FILE),
-                _ => self.how.join_token()?,
+                _ => self.daemon.join_token()?,
             };
             config.member.join_token = Some(JoinToken::read_or_create(&file)?);
             (config.member.listen, config.member.advertise) = (listen, self.advertise);
-            crate::say!(
+            crate::print_line!(
                 "join token in    {}   (for `lockkeeper join`; keep it secret)",
                 absolute(&file).display()
             );
         }
-        self.how.apply(&mut config);
+        self.daemon.apply(&mut config);
         Ok(config)
     }
 }
@@ -226,54 +226,54 @@ impl Up {
 impl Join {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        start_log(&self.how.log, self.how.log_json);
-        let data = match &self.how.data {
+        start_log(&self.daemon.log, self.daemon.log_json);
+        let data = match &self.daemon.data {
             Some(data) => Ok(data.clone()),
             None => state_directory().map(|state| state.join(format!("member-{}", self.member))),
         };
         let data = match data {
             Ok(data) => data,
-            Err(error) => return exit::complain(exit::USAGE, &error),
+            Err(error) => return exit::fail(exit::USAGE, &error),
         };
-        let join_token = match self.how.existing_join_token() {
+        let join_token = match self.daemon.existing_join_token() {
             Ok(token) => token,
-            Err(error) => return exit::complain(exit::USAGE, &error),
+            Err(error) => return exit::fail(exit::USAGE, &error),
         };
         let mut member = MemberConfig::new(MemberId(self.member), self.listen, data);
         member.join_token = Some(join_token);
         (member.join, member.advertise) = (self.members, self.advertise);
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut config = Config::of(member, at(lockkeeper_daemon::CLIENTS_PORT), at(HTTP_PORT));
-        let threads = self.how.threads;
-        self.how.apply(&mut config);
+        let threads = self.daemon.threads;
+        self.daemon.apply(&mut config);
         serve(vec![config], threads)
     }
 }
 
 /// Runs several members on loopback in this process.
-fn dev(members: u32, how: How) -> ExitCode {
+fn dev(members: u32, daemon: DaemonArgs) -> ExitCode {
     let folder = match tempfile::tempdir() {
         Ok(folder) => folder,
         Err(error) => {
-            return exit::complain(exit::CANNOT_RUN, &format!("cannot make a folder for the data: {error}"));
+            return exit::fail(exit::CANNOT_RUN, &format!("cannot make a folder for the data: {error}"));
         }
     };
     let token = folder.path().join(JOIN_TOKEN_FILE);
     let join_token = match JoinToken::read_or_create(&token) {
         Ok(join_token) => join_token,
-        Err(error) => return exit::complain(exit::CANNOT_RUN, &error),
+        Err(error) => return exit::fail(exit::CANNOT_RUN, &error),
     };
     let mut configs = dev_configs(members, folder.path(), MEMBERS_PORT);
     if members > 1 {
-        crate::say!("join token in    {}   (for `lockkeeper join`)", token.display());
+        crate::print_line!("join token in    {}   (for `lockkeeper join`)", token.display());
     }
     for config in &mut configs {
         // A single member does not listen for others.
         config.member.join_token = (members > 1).then(|| join_token.clone());
-        config.member.algorithm = how.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
-        (config.tokens, config.audit) = (how.tokens.clone(), how.audit.clone());
+        config.member.algorithm = daemon.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
+        (config.tokens, config.audit) = (daemon.tokens.clone(), daemon.audit.clone());
     }
-    serve(configs, how.threads)
+    serve(configs, daemon.threads)
 }
 
 /// The configurations of members on loopback. Member n uses the ports from `first_port` + 10(n−1).
@@ -285,7 +285,7 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
         let data = folder.join(format!("member-{}", n + 1));
         let mut member = MemberConfig::new(MemberId(n + 1), at(n, 0), data);
         member.first_members.clone_from(&all);
-        Config { leave_patience: Duration::from_secs(2), ..Config::of(member, at(n, 1), at(n, 2)) }
+        Config { leave_timeout: Duration::from_secs(2), ..Config::of(member, at(n, 1), at(n, 2)) }
     };
     (0..members).map(config).collect()
 }
@@ -313,11 +313,11 @@ fn serve(configs: Vec<Config>, threads: Option<u16>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}")),
+        Err(error) => return exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}")),
     };
     match runtime.block_on(serve_all(configs)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::complain(exit::CANNOT_RUN, &error),
+        Err(error) => exit::fail(exit::CANNOT_RUN, &error),
     }
 }
 
@@ -336,7 +336,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     let ready = async {
         for daemon in &daemons {
             if tokio::time::timeout(Duration::from_millis(600), daemon.member().ready()).await.is_err() {
-                if let Some(trouble) = daemon.member().trouble() {
+                if let Some(trouble) = daemon.member().not_serving() {
                     eprintln!(
                         "lockkeeper: {trouble}. After a crash it waits until all that it may have promised before has run out"
                     );
@@ -345,7 +345,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
                     return;
                 }
             }
-            crate::say!("member {} serves", daemon.member().id().0);
+            crate::print_line!("member {} serves", daemon.member().id().0);
         }
         std::future::pending().await
     };
@@ -374,24 +374,27 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
 fn introduce(daemon: &Daemon, config: &Config) {
     let at = daemon.addresses();
     let (member, tls) = (&config.member, config.client_tls.is_some());
-    crate::say!("member {} of the cluster `{}`", member.id.0, member.cluster);
+    crate::print_line!("member {} of the cluster `{}`", member.id.0, member.cluster);
     if let Some(clients) = at.clients {
-        crate::say!("  for clients   lockkeeper://{clients}{}", if tls { "?ca=…   (TLS)" } else { "" });
+        crate::print_line!(
+            "  for clients   lockkeeper://{clients}{}",
+            if tls { "?ca=…   (TLS)" } else { "" }
+        );
     }
     if let Some(socket) = &config.socket {
-        crate::say!("                lockkeeper://{}", absolute(socket).display());
+        crate::print_line!("                lockkeeper://{}", absolute(socket).display());
     }
     if let Some(http) = at.http {
         let scheme = if tls { "https" } else { "http" };
-        crate::say!(
+        crate::print_line!(
             "  for HTTP      {scheme}://{http}   (a page for people, JSON, and etcd's lock API by gRPC)"
         );
     }
     match at.members {
-        Some(members) => crate::say!("  for members   {members}"),
-        None => crate::say!("  for members   closed: nothing listens for them"),
+        Some(members) => crate::print_line!("  for members   {members}"),
+        None => crate::print_line!("  for members   closed: nothing listens for them"),
     }
-    crate::say!("  data in       {}", member.data.display());
+    crate::print_line!("  data in       {}", member.data.display());
 }
 
 fn absolute(path: &Path) -> PathBuf {

@@ -5,16 +5,14 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{
-    Claim, ClientLink, ClientSettings, Ended, Fence, Flaw, LinkEnd, LockName, Progress, SessionId, ToMember,
-    Wish,
-};
+use lockkeeper_member::{BugSwitch, Ended, Fence, LockMode, LockName, LockRequest, SessionId, ToMember};
+use lockkeeper_session::{ClientLink, ClientSettings, LinkEnd, Progress};
 
 /// A request of a client, from the moment it is made until the lock is released.
 #[derive(Clone, Debug)]
 pub struct Errand {
     /// The lock, and how it is requested.
-    pub wish: Wish,
+    pub wish: LockRequest,
     /// When the client first made the request; the time does not change when the request moves to another session.
     pub since_ns: u64,
     /// The session of the acquisition.
@@ -48,7 +46,7 @@ pub enum Nested {
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The state machine.
-    pub link: ClientLink,
+    pub link: ClientLink<Option<BugSwitch>>,
     /// Whether a connection attempt is in progress.
     pub dialing: bool,
     /// The number of the start of the daemon's machine to which the connection was opened.
@@ -88,15 +86,15 @@ pub struct Client {
     pub wake_ns: u64,
     number: u64,
     sessions: u64,
-    settings: ClientSettings,
+    settings: ClientSettings<Option<BugSwitch>>,
     /// The last request. Clients often repeat it.
-    last: Option<Wish>,
+    last: Option<LockRequest>,
     rng: Rng,
 }
 
 /// How long clients keep an unused delegation. This is about the time between two requests, so that they often use
 /// it again.
-const KEPT_NS: u64 = 300 * MS;
+const MAX_DELEGATION_NS: u64 = 300 * MS;
 
 /// The result of one step of a client.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,10 +126,13 @@ pub enum Step {
 
 impl Client {
     /// Creates a client that connects to a random member.
-    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, flaw: Option<Flaw>) -> Self {
+    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, bug: Option<BugSwitch>) -> Self {
         let member = rng.below(spec.members);
         let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
-        let settings = ClientSettings { kept_ns: KEPT_NS, flaw, ..ClientSettings::new(spec.members) };
+        let settings = ClientSettings {
+            max_delegation_ns: MAX_DELEGATION_NS,
+            ..ClientSettings::new(spec.members).with_bugs(bug)
+        };
         let mut client = Self {
             wires: Vec::new(),
             errand: None,
@@ -221,7 +222,7 @@ impl Client {
     }
 
     /// Handles a waiting request that a link has given up: it is repeated over the newest link.
-    fn moved(&mut self, clock: u64, session: SessionId, number: u64, wish: Wish) {
+    fn moved(&mut self, clock: u64, session: SessionId, number: u64, wish: LockRequest) {
         match self.errand.take() {
             Some(errand) if (errand.session, errand.number) == (session, number) => {
                 self.request_again(clock, Errand { wish, ..errand });
@@ -264,8 +265,8 @@ impl Client {
                 self.done(now);
                 Step::Speaks
             }
-            (Some(Progress::Over(Ended::Full { .. })), _) => self.request_later(now, clock),
-            (Some(Progress::Leaving | Progress::Over(_)) | None, _) => {
+            (Some(Progress::Ended(Ended::Full { .. })), _) => self.request_later(now, clock),
+            (Some(Progress::Releasing | Progress::Ended(_)) | None, _) => {
                 // A revocation ends the re-entrant acquisition as well.
                 if let Nested::Waiting(nested) | Nested::Held(nested) = errand.nested {
                     self.release(clock, session, nested);
@@ -357,7 +358,7 @@ impl Client {
             Nested::Waiting(nested) => self.release(clock, session, nested),
             Nested::None | Nested::Planned(_) => {}
         }
-        let kept = self.wire(session).is_some_and(|wire| wire.link.put_down(clock, errand.number));
+        let kept = self.wire(session).is_some_and(|wire| wire.link.keep_as_delegation(clock, errand.number));
         if !kept {
             self.release(clock, session, errand.number);
         }
@@ -385,7 +386,7 @@ impl Client {
         let gives_up_ns = self.rng.chance(0.05).then(|| now + self.rng.below(600 * MS as usize) as u64);
         let link = &mut self.wires.last_mut()?.link;
         let session = link.session().id();
-        let number = match link.enter_again(clock, &wish) {
+        let number = match link.reenter(clock, &wish) {
             Some(number) => number,
             None => link.acquire(clock, wish.clone())?,
         };
@@ -402,34 +403,34 @@ impl Client {
         })
     }
 
-    fn wish(&mut self, spec: &ClusterSpec) -> Wish {
+    fn wish(&mut self, spec: &ClusterSpec) -> LockRequest {
         let rng = &mut self.rng;
         if spec.jobs > 0 && rng.chance(0.6) {
-            return Wish::of(LockName::new(format!("job-{}", rng.below(spec.jobs))));
+            return LockRequest::exclusive(LockName::new(format!("job-{}", rng.below(spec.jobs))));
         }
         let place = rng.below(spec.mutexes + 2);
         // A lock can be requested in every mode, but each name is mostly requested in one.
         let (name, mostly) = match place.checked_sub(spec.mutexes) {
-            None => (format!("mutex-{place}"), Claim::Alone),
-            Some(0) => ("book".into(), Claim::Shared),
-            Some(_) => ("seats".into(), Claim::Permit(2)),
+            None => (format!("mutex-{place}"), LockMode::Exclusive),
+            Some(0) => ("book".into(), LockMode::Shared),
+            Some(_) => ("seats".into(), LockMode::Permit { of: 2 }),
         };
-        let claim = match rng.below(10) {
-            0 => Claim::Permit(2),
-            1 => Claim::Shared,
-            2 => Claim::Alone,
-            3 if place > spec.mutexes => Claim::Permit(3),
+        let mode = match rng.below(10) {
+            0 => LockMode::Permit { of: 2 },
+            1 => LockMode::Shared,
+            2 => LockMode::Exclusive,
+            3 if place > spec.mutexes => LockMode::Permit { of: 3 },
             _ => mostly,
         };
-        let mut wish = Wish { claim, ..Wish::of(LockName::new(name)) };
+        let mut wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
         match rng.below(20) {
-            0 => wish.patience_ns = Some(0),
-            1 => wish.patience_ns = Some(rng.below(800 * MS as usize) as u64),
+            0 => wish.timeout_ns = Some(0),
+            1 => wish.timeout_ns = Some(rng.below(800 * MS as usize) as u64),
             2 => wish.longest_hold_ns = Some(rng.below(100 * MS as usize) as u64),
             _ => {}
         }
         if rng.chance(0.5) {
-            wish.more = 1 + rng.below(4) as u32;
+            wish.delegated_entries = 1 + rng.below(4) as u32;
         }
         wish.reentrant = rng.chance(0.15);
         wish

@@ -10,9 +10,10 @@ use super::clients::{Peer, Step};
 use super::faults::Fault;
 use super::sim::{Sim, What};
 use super::spec::MS;
-use super::watch::{Inside, Promise};
+use super::watch::{Inside, Property};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Connection, LockName, SessionId, ToClient};
+use lockkeeper_member::{LockName, SessionId, ToClient};
+use lockkeeper_session::Connection;
 
 /// An event of a connection, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,8 +204,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
         };
         let fence = client.fence(session, number);
         let outer = nested.then(|| client.fence(session, errand.number));
-        let (claim, reentrant) = (errand.wish.claim, errand.wish.reentrant);
-        let who = Inside { client: index, session, number, claim, reentrant };
+        let (mode, reentrant) = (errand.wish.mode, errand.wish.reentrant);
+        let who = Inside { client: index, session, number, mode, reentrant };
         let valid = self.relied_on(&lock);
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
         match outer {
@@ -238,7 +239,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let spared = self.now >= self.hit_until_ns[daemon] && self.now >= self.hit_until_ns[machine];
         if self.spec.spares_survivors() && spared {
             let how = format!("{session} loses what it holds at M{}, to which nothing happened", daemon + 1);
-            self.watch.broken(self.now, Promise::Survivors, how);
+            self.watch.broken(self.now, Property::Survivors, how);
         }
     }
 }

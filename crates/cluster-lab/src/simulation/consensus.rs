@@ -220,7 +220,7 @@ impl Consensus {
                     later.push((delay, Later::Commit(epoch)));
                 }
             }
-            PortRequest::Confirm { question, term } => {
+            PortRequest::Confirm { number: question, term } => {
                 later.push((delay, Later::Ask { machine, term, question }))
             }
             // The leader stops leading, and the other voters notice after a while.
@@ -253,7 +253,9 @@ impl Consensus {
                     later.push((delay, Later::Answer { machine, question }));
                 }
             }
-            Later::Answer { machine, question } => told.push((machine, PortEvent::Confirmed { question })),
+            Later::Answer { machine, question } => {
+                told.push((machine, PortEvent::Confirmed { number: question }))
+            }
             Later::Readmit(machine) => self.votes[machine] = true,
         }
     }

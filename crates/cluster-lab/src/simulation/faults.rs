@@ -133,7 +133,7 @@ pub enum Trouble {
     /// The voters elect another leader.
     Leader,
     /// A member leaves as planned; its clients may keep their holds for this long.
-    Leave { machine: usize, patience_ns: u64 },
+    Leave { machine: usize, timeout_ns: u64 },
     /// An operator revokes one hold, selected by its index among all of them.
     Revoke { place: usize },
     /// An operator changes the cluster's settings.
@@ -205,7 +205,7 @@ fn trouble(
         }
         Fault::Leader => add(Trouble::Leader),
         Fault::Leave => {
-            add(Trouble::Leave { machine: member, patience_ns: rng.below(1_500 * MS as usize) as u64 })
+            add(Trouble::Leave { machine: member, timeout_ns: rng.below(1_500 * MS as usize) as u64 })
         }
         Fault::Settings => add(Trouble::Change(spec.settings(rng))),
         Fault::LoseAll if rng.chance(0.2) => {

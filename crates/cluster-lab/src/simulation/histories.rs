@@ -2,7 +2,7 @@
 
 use super::consensus::{Consensus, Later, Reach};
 use lockkeeper_lab::rng::{Purpose, Rng};
-use lockkeeper_member::history::{Happened, Line, accepts};
+use lockkeeper_member::history::{HistoryEvent, HistoryRecord, accepts};
 use lockkeeper_member::{MemberId, Node, PortEvent, PortRequest, View};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ fn view(epoch: u64, by: u32, term: u64) -> View {
     View::of_one(epoch, term, node)
 }
 
-fn line(member: u32, what: Happened) -> Line {
-    Line { member: MemberId(member), what }
+fn line(member: u32, what: HistoryEvent) -> HistoryRecord {
+    HistoryRecord { member: MemberId(member), event: what }
 }
 
-fn told(member: u32, event: PortEvent) -> Line {
-    line(member, Happened::Told(event))
+fn told(member: u32, event: PortEvent) -> HistoryRecord {
+    line(member, HistoryEvent::Notified(event))
 }
 
 /// Five machines, some of which are cut off from the others.
@@ -33,7 +33,7 @@ impl Reach for Cut {
 }
 
 /// Records a run of the model alone. Each machine proposes views and confirms its term while it believes to lead.
-fn record(seed: u64) -> Vec<Line> {
+fn record(seed: u64) -> Vec<HistoryRecord> {
     let mut rng = Rng::new(seed, Purpose::Faults);
     let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));
     model.late = true;
@@ -66,10 +66,10 @@ fn record(seed: u64) -> Vec<Line> {
         let (epoch, Some(term)): (u64, Option<u64>) = known[machine] else { continue };
         let member = machine as u32 + 1;
         let proposal = view(epoch + 1, member, term);
-        history.push(line(member, Happened::Proposes(proposal.clone())));
+        history.push(line(member, HistoryEvent::Proposes(proposal.clone())));
         model.request(machine, PortRequest::Propose(proposal), &cut, &mut later);
-        history.push(line(member, Happened::Asks { question: step, term }));
-        model.request(machine, PortRequest::Confirm { question: step, term }, &cut, &mut later);
+        history.push(line(member, HistoryEvent::RequestsConfirmation { number: step, term }));
+        model.request(machine, PortRequest::Confirm { number: step, term }, &cut, &mut later);
     }
     history
 }
@@ -81,7 +81,10 @@ fn the_models_own_histories_are_accepted() {
         let history = record(seed);
         accepts(&history).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let told = |event: fn(&PortEvent) -> bool| {
-            history.iter().filter(|line| matches!(&line.what, Happened::Told(told) if event(told))).count()
+            history
+                .iter()
+                .filter(|line| matches!(&line.event, HistoryEvent::Notified(told) if event(told)))
+                .count()
         };
         decided += told(|event| matches!(event, PortEvent::Decided(_)));
         confirmed += told(|event| matches!(event, PortEvent::Confirmed { .. }));

@@ -3,9 +3,9 @@
 
 use super::sim::{Sim, What};
 use super::spec::{ClusterSpec, MS};
-use super::watch::Promise;
+use super::watch::Property;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Birth, Ended, LockName, SessionId, ToClient, ToMember, Wish};
+use lockkeeper_member::{Ended, Generation, LockName, LockRequest, SessionId, ToClient, ToMember};
 use std::collections::BTreeSet;
 
 /// The number of locks that it requests at a time.
@@ -18,7 +18,7 @@ pub struct Hoard {
     session: SessionId,
     member: usize,
     since_ns: u64,
-    birth: Option<Birth>,
+    generation: Option<Generation>,
     /// The end of its lease on its own clock. `u64::MAX` before the first reply.
     lease_until_ns: u64,
     wants: BTreeSet<u64>,
@@ -33,7 +33,7 @@ impl Hoard {
             session: SessionId { client: (spec.clients + spec.tenants + number) as u64, number: 0 },
             member: number % spec.members,
             since_ns: 0,
-            birth: None,
+            generation: None,
             lease_until_ns: u64::MAX,
             wants: (0..spec.hoard as u64).collect(),
             holds: BTreeSet::new(),
@@ -53,7 +53,7 @@ impl Hoard {
         self.session.number += 1;
         self.member = (self.member + 1) % spec.members;
         self.since_ns = now;
-        self.birth = None;
+        self.generation = None;
         self.lease_until_ns = u64::MAX;
         self.wants.append(&mut self.holds);
     }
@@ -70,16 +70,16 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.after(150 * MS, What::Hoard(index));
         let clock = self.hoard_clock(index);
         let silent =
-            self.hoards[index].birth.is_none() && self.now > self.hoards[index].since_ns + 4_000 * MS;
+            self.hoards[index].generation.is_none() && self.now > self.hoards[index].since_ns + 4_000 * MS;
         if silent || clock >= self.hoards[index].lease_until_ns {
             self.hoard_loses(index, "its lease ended");
         }
         let hoard = &self.hoards[index];
-        let first = hoard.birth.is_none();
+        let first = hoard.generation.is_none();
         let mut said = vec![ToMember::KeepAlive { sent_ns: clock, first, settled: 0 }];
         for &number in hoard.wants.iter().take(if first { 0 } else { AT_ONCE }) {
             let lock = LockName::new(format!("hoard-{}-{number}", hoard.number));
-            said.push(ToMember::Acquire { number, settled: 0, wish: Wish::of(lock) });
+            said.push(ToMember::Acquire { number, settled: 0, request: LockRequest::exclusive(lock) });
         }
         self.hoard_says(index, said);
     }
@@ -104,7 +104,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
                     "{session} loses {held} locks at M{}, to which nothing happened: {why}",
                     member + 1
                 );
-                self.watch.broken(self.now, Promise::Survivors, how);
+                self.watch.broken(self.now, Property::Survivors, how);
             }
         }
         self.hoards[index].begin_again(self.now, self.spec);
@@ -116,21 +116,21 @@ impl<P: MutualExclusion> Sim<'_, P> {
             return;
         }
         match said {
-            ToClient::Alive { birth, sent_ns, duration_ns, .. } => {
-                if *hoard.birth.get_or_insert(*birth) != *birth {
+            ToClient::Alive { generation, sent_ns, duration_ns, .. } => {
+                if *hoard.generation.get_or_insert(*generation) != *generation {
                     return self.hoard_loses(index, "its session began anew");
                 }
                 let until = sent_ns + duration_ns;
                 let before = if hoard.lease_until_ns == u64::MAX { 0 } else { hoard.lease_until_ns };
                 hoard.lease_until_ns = before.max(until);
             }
-            ToClient::Granted { birth, number, .. }
-                if Some(*birth) == hoard.birth && hoard.wants.remove(number) =>
+            ToClient::Granted { generation, number, .. }
+                if Some(*generation) == hoard.generation && hoard.wants.remove(number) =>
             {
                 hoard.holds.insert(*number);
             }
             // An operator has revoked the hold.
-            ToClient::Ended { number, how: Ended::Revoked } => {
+            ToClient::Ended { number, outcome: Ended::Revoked } => {
                 hoard.wants.remove(number);
                 hoard.holds.remove(number);
                 self.hoard_says(index, vec![ToMember::Release { number: *number }]);

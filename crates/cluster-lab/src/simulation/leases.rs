@@ -10,7 +10,7 @@ use super::spec::{ClusterSpec, MS};
 use super::tenants::{Doing, Lease, Life, Renew, Turn};
 use super::watch::Inside;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Claim, Ended, Flaw, SessionId, ToClient, ToMember, certainly_left};
+use lockkeeper_member::{BugSwitch, Ended, LockMode, SessionId, ToClient, ToMember, certainly_left};
 
 /// The lowest client number of the daemons' local sessions.
 pub(super) const LOCAL: u64 = 1 << 32;
@@ -70,7 +70,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let it = &self.tenants[tenant];
         let (Some(wish), Some(((session, number), _, fence))) = (&it.wish, it.hold) else { return };
         let (lock, client) = (wish.lock.clone(), self.spec.clients + tenant);
-        let who = Inside { client, session, number, claim: Claim::Alone, reentrant: false };
+        let who = Inside { client, session, number, mode: LockMode::Exclusive, reentrant: false };
         let valid = self.relied_on(&lock);
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
         self.watch.outcome.leased += 1;
@@ -117,8 +117,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
         let Some(lease) = self.leases.get_mut(&(daemon, tenant)) else { return };
         lease.renew(clock, TTL_NS, &renew);
-        let allows = |left| match self.spec.flaw {
-            Some(Flaw::LeaseWithoutDrift) => left,
+        let allows = |left| match self.spec.bug {
+            Some(BugSwitch::LeaseWithoutDrift) => left,
             _ => certainly_left(left, ClusterSpec::DRIFT_PPM, 0),
         };
         let life = lease.life(clock, &renew, allows);
@@ -139,7 +139,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let clock = self.machines[machine].clock.read(self.now);
         let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { return };
         let session = lease.session.id();
-        for said in lease.session.say(clock) {
+        for said in lease.session.all_messages(clock) {
             self.after(0, What::Local { machine, session, said });
         }
     }
@@ -150,19 +150,19 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
         let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };
         match said {
-            ToClient::Ended { number, how: Ended::Revoked } if lease.is_current(number) => {
+            ToClient::Ended { number, outcome: Ended::Revoked } if lease.is_current(number) => {
                 lease.revoked = true
             }
             // The session is replaced once its lease has expired.
             ToClient::NoSession => {}
-            ToClient::Alive { birth, sent_ns, duration_ns, revoked } => {
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked } => {
                 // The current hold is released later; an earlier one has been released already.
                 let (current, revoked): (Vec<u64>, Vec<u64>) =
                     revoked.into_iter().partition(|&number| lease.is_current(number));
                 lease.revoked |= !current.is_empty();
-                lease.session.hear(clock, ToClient::Alive { birth, sent_ns, duration_ns, revoked });
+                lease.session.receive(clock, ToClient::Alive { generation, sent_ns, duration_ns, revoked });
             }
-            said => drop(lease.session.hear(clock, said)),
+            said => drop(lease.session.receive(clock, said)),
         }
     }
 

@@ -43,4 +43,4 @@ pub use faults::Fault;
 pub use runner::{ClusterReport, Found, algorithms, run, run_traced};
 pub use sim::{Line, Trace};
 pub use spec::ClusterSpec;
-pub use watch::{Outcome, Promise};
+pub use watch::{Outcome, Property};

@@ -2,10 +2,9 @@
 
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
-use super::watch::{Outcome, Promise};
+use super::watch::{Outcome, Property};
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_lab::{Error, Progress};
-use lockkeeper_member::Flaw;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -16,7 +15,8 @@ pub struct Found {
     /// The seed.
     pub seed: u64,
     /// The property.
-    pub promise: Promise,
+    #[serde(rename = "promise")]
+    pub property: Property,
     /// The time of the violation, in milliseconds.
     pub at_ms: u64,
     /// A description of the violation.
@@ -106,9 +106,9 @@ pub fn algorithms() -> impl Iterator<Item = &'static str> {
 fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport {
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum();
     let found = outcomes.iter().filter_map(|outcome| {
-        let (at, promise, how) = outcome.broken.clone()?;
+        let (at, property, how) = outcome.broken.clone()?;
         let reproduce = reproduce(spec, outcome.seed);
-        Some(Found { seed: outcome.seed, promise, at_ms: at / 1_000_000, how, reproduce })
+        Some(Found { seed: outcome.seed, property, at_ms: at / 1_000_000, how, reproduce })
     });
     ClusterReport {
         algorithm: spec.algorithm.clone(),
@@ -134,10 +134,9 @@ fn reproduce(spec: &ClusterSpec, seed: u64) -> String {
         all if all == super::Fault::ALL.len() => "all".into(),
         _ => faults.join(","),
     };
-    let name = |flaw| Flaw::ALL.iter().find(|(_, known)| *known == flaw).map_or("", |(name, _)| name);
-    let flaw = spec.flaw.map(|flaw| format!(" --flaw {}", name(flaw))).unwrap_or_default();
+    let bug = spec.bug.map(|bug| format!(" --bug {}", bug.name())).unwrap_or_default();
     format!(
-        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults}{flaw} --seed {seed}",
+        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults}{bug} --seed {seed}",
         spec.members, spec.algorithm
     )
 }

@@ -10,13 +10,14 @@ use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::spec::{ClusterSpec, MS};
 use super::tenants::{Lease, Life, Renew, Tenant};
-use super::watch::{Outcome, Promise, Watch};
+use super::watch::{Outcome, Property, Watch};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_lab::queue::Queue;
 use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_lab::time::Time;
 use lockkeeper_member::{
-    Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember, View,
+    BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember,
+    View,
 };
 use std::collections::BTreeMap;
 
@@ -84,7 +85,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) now: u64,
     queue: Queue<What<Message<P>>>,
     pub(super) machines: Vec<Machine>,
-    pub(super) members: Vec<Option<Member<P>>>,
+    pub(super) members: Vec<Option<Member<P, Option<BugSwitch>>>>,
     lives: u64,
     /// When each member's next tick is scheduled.
     tick_ns: Vec<u64>,
@@ -136,7 +137,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let mut workload = Rng::new(seed, Purpose::Workload);
         let client = |number: usize| {
             let rng = Rng::new(workload.below(usize::MAX) as u64, Purpose::Workload);
-            Client::new(number as u64, spec, rng, spec.flaw)
+            Client::new(number as u64, spec, rng, spec.bug)
         };
         let mut lodging = Rng::new(seed ^ 0x7e4a, Purpose::Workload);
         let tenant =
@@ -330,7 +331,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         if cost > ClusterSpec::LONGEST_STEP_NS {
             let how = format!("a step of {node} touches {} items and takes {} ms", out.work, cost / MS);
-            self.watch.broken(self.now, Promise::Steps, how);
+            self.watch.broken(self.now, Property::Steps, how);
         }
         self.take(machine, node, &mut out);
         self.out = out;
@@ -411,12 +412,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                     view.epoch,
                     member.node()
                 );
-                return self.watch.broken(self.now, Promise::LeasesOver, how);
+                return self.watch.broken(self.now, Property::LeasesOver, how);
             }
         }
     }
 
-    /// Reports a violation of [`Promise::Service`] if a client has waited for too long since the faults ended.
+    /// Reports a violation of [`Property::Service`] if a client has waited for too long since the faults ended.
     fn check_service(&mut self) {
         if self.watch.outcome.broken.is_some() {
             return;
@@ -437,7 +438,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let served = self.watch.outcome.entries > 0;
         let waiting = waiting.or_else(|| self.waiting_tenant(latest));
         if let Some(how) = waiting.or_else(|| (!served).then(|| "no client was ever served".into())) {
-            self.watch.broken(self.now, Promise::Service, how);
+            self.watch.broken(self.now, Property::Service, how);
         }
     }
 }

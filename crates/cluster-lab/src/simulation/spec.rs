@@ -3,7 +3,7 @@
 use super::faults::Fault;
 use lockkeeper_core::any::{self, ALGORITHM};
 use lockkeeper_lab::rng::{Purpose, Rng};
-use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
+use lockkeeper_member::{BugSwitch, ClusterSettings, Config, MemberId};
 use std::collections::BTreeSet;
 
 /// A millisecond, in nanoseconds.
@@ -40,7 +40,7 @@ pub struct ClusterSpec {
     /// The duration of the phase with faults.
     pub chaos_ns: u64,
     /// A bug switch of the members.
-    pub flaw: Option<Flaw>,
+    pub bug: Option<BugSwitch>,
     /// Bug switch: consensus forgets its last decision when a machine restarts.
     pub forgets_epochs: bool,
     /// Bug switch: the epochs of a cluster that is founded again begin at 1.
@@ -77,7 +77,7 @@ impl ClusterSpec {
             most_own_locks: None,
             faults: Fault::ALL.iter().copied().collect(),
             chaos_ns: 20_000 * MS,
-            flaw: None,
+            bug: None,
             forgets_epochs: false,
             epochs_begin_at_one: false,
         }
@@ -132,8 +132,8 @@ impl ClusterSpec {
     }
 
     /// The configuration that all members share.
-    pub fn config(&self) -> Config {
-        let mut config = Config::new((1..=self.members as u32).map(MemberId));
+    pub fn config(&self) -> Config<Option<BugSwitch>> {
+        let mut config = Config::new((1..=self.members as u32).map(MemberId)).with_bugs(self.bug);
         config.cluster.algorithm = vec![(ALGORITHM.into(), self.algorithm.clone())];
         config.cluster.drift_ppm = Self::DRIFT_PPM;
         if self.faults.contains(&Fault::Settings) {
@@ -141,16 +141,15 @@ impl ClusterSpec {
         }
         config.rounds = 2;
         // Small chunks: every list has several, so that chunks are lost and reordered too.
-        config.part_bytes = 40;
+        config.chunk_bytes = 40;
         if let Some(own) = self.most_own_locks {
             config.most_locks = 2 * self.members * own;
         }
         if self.item_ns > 0 {
             config.slice = Self::SLICE;
-            config.part_bytes = 600;
+            config.chunk_bytes = 600;
             config.install_ns = 10 * self.item_ns;
         }
-        config.flaw = self.flaw;
         config
     }
 }

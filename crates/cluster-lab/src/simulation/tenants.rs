@@ -9,7 +9,8 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{ClientSession, Fence, LockName, Progress, SessionId, Wish};
+use lockkeeper_member::{Fence, LockName, LockRequest, SessionId};
+use lockkeeper_session::{ClientSession, Progress};
 
 /// The renewal that a tenant sends to its daemon.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub struct Renew {
     /// The number of the tenant's request. A higher one replaces a lower one.
     pub request: u64,
     /// The request; `None` if the tenant neither holds nor requests a lock.
-    pub wish: Option<Wish>,
+    pub wish: Option<LockRequest>,
 }
 
 /// The daemon's reply to a renewal.
@@ -96,7 +97,7 @@ impl Lease {
             self.relied_until_ns = self.relied_until_ns.max(until);
         }
         let serves = self.session.is_alive() && clock < self.session.lease_until_ns();
-        let over = |number| matches!(self.session.progress(number), Some(Progress::Over(_)) | None);
+        let over = |number| matches!(self.session.progress(number), Some(Progress::Ended(_)) | None);
         let lost = renew.request == self.request && renew.wish.is_some() && self.number.is_none_or(over);
         Life { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
     }
@@ -118,7 +119,7 @@ impl Lease {
 
     /// Replaces a lost local session. A waiting request continues in the new one.
     pub fn begin_again(&mut self, session: SessionId) {
-        self.session = self.session.again(session);
+        self.session = self.session.reopen(session);
         self.revoked = false;
         let waits = |number: &u64| matches!(self.session.progress(*number), Some(Progress::Waiting(_)));
         self.number = self.number.filter(waits);
@@ -144,7 +145,7 @@ pub struct Tenant {
     /// Its state.
     pub doing: Doing,
     /// Its current request.
-    pub wish: Option<Wish>,
+    pub wish: Option<LockRequest>,
     /// The hold, the time until which it is valid on the tenant's clock, and its fence.
     pub hold: Option<(HoldId, u64, Option<Fence>)>,
     request: u64,
@@ -213,7 +214,7 @@ impl Tenant {
             Doing::Rests(until) if now >= until => {
                 let name = format!("mutex-{}", self.rng.below(spec.mutexes));
                 self.request += 1;
-                self.wish = Some(Wish::of(LockName::new(name)));
+                self.wish = Some(LockRequest::exclusive(LockName::new(name)));
                 (self.served_ns, self.next_renewal_ns) = (now, now);
                 self.doing = Doing::Waits(now);
                 Turn::Waits

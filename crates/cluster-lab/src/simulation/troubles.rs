@@ -37,9 +37,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
                     self.after(until_ns.saturating_sub(self.now), What::Mend(ways));
                 }
             }
-            Trouble::Leave { machine, patience_ns } => {
-                self.hit_until_ns[machine] = self.now + patience_ns + recovery;
-                self.event(machine, Event::Leave { patience_ns });
+            Trouble::Leave { machine, timeout_ns } => {
+                self.hit_until_ns[machine] = self.now + timeout_ns + recovery;
+                self.event(machine, Event::Leave { timeout_ns });
             }
             Trouble::Revoke { place } => self.revoke(place),
             Trouble::Change(settings) => {

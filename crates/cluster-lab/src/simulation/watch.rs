@@ -1,7 +1,8 @@
 //! Checks the properties of a cluster from outside. It does not influence the run.
 
 use lockkeeper_member::{
-    Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient, ToMember,
+    ChunkedList, Fence, Generation, LockMode, LockName, Node, Note, Report, SessionId, StartHold, ToClient,
+    ToMember,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::fmt;
 /// A property that a cluster guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Promise {
+pub enum Property {
     /// At no instant of true time do two clients with valid leases have conflicting holds.
     Exclusion,
     /// Fences rise strictly between conflicting entries.
@@ -19,7 +20,8 @@ pub enum Promise {
     OneStart,
     /// A member that has reported for a view grants nothing with a fence of an older view. No member does once a
     /// newer view has started.
-    Wedge,
+    #[serde(rename = "wedge")]
+    Frozen,
     /// A member grants only while it has a lease.
     Lease,
     /// A report does not change until the next start.
@@ -34,13 +36,13 @@ pub enum Promise {
     Steps,
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Exclusion => "one holder at a time",
             Self::Fences => "rising fences",
             Self::OneStart => "one start per epoch",
-            Self::Wedge => "no grant of an old view",
+            Self::Frozen => "no grant of an old view",
             Self::Lease => "no grant without a lease",
             Self::Report => "reports that stay",
             Self::LeasesOver => "no lease outside of a view that starts",
@@ -71,7 +73,7 @@ pub struct Outcome {
     /// The number of frames between members.
     pub frames: u64,
     /// The first violation: its time, the property, and a description.
-    pub broken: Option<(u64, Promise, String)>,
+    pub broken: Option<(u64, Property, String)>,
 }
 
 /// A client that uses a lock.
@@ -84,7 +86,7 @@ pub struct Inside {
     /// The number of the acquisition in that session.
     pub number: u64,
     /// The mode.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// Whether the acquisition is re-entrant.
     pub reentrant: bool,
 }
@@ -97,14 +99,14 @@ pub struct Watch {
     /// The clients that use each lock and have not released it. Their leases may have expired.
     pub inside: BTreeMap<LockName, Vec<Inside>>,
     /// The highest fence of each lock, for each mode.
-    highest: BTreeMap<LockName, BTreeMap<Claim, Fence>>,
-    starts: BTreeMap<u64, Items<Held>>,
+    highest: BTreeMap<LockName, BTreeMap<LockMode, Fence>>,
+    starts: BTreeMap<u64, ChunkedList<StartHold>>,
     reports: BTreeMap<Node, (u64, Report)>,
-    granted: BTreeSet<(SessionId, Birth, u64)>,
+    granted: BTreeSet<(SessionId, Generation, u64)>,
     /// The lock of each acquisition requested from a member, and whether the request is re-entrant.
     requested: BTreeMap<(SessionId, u64), (LockName, bool)>,
     /// The acquisitions of each lock and session that were granted and have not ended.
-    held: BTreeMap<(SessionId, Birth, LockName), BTreeSet<u64>>,
+    held: BTreeMap<(SessionId, Generation, LockName), BTreeSet<u64>>,
     /// The session and fence of the last entry of each lock.
     last: BTreeMap<LockName, (SessionId, Fence)>,
     installed: BTreeMap<Node, u64>,
@@ -112,8 +114,8 @@ pub struct Watch {
 
 impl Watch {
     /// Records a violation. Only the first one counts.
-    pub fn broken(&mut self, now: u64, promise: Promise, how: String) {
-        self.outcome.broken.get_or_insert((now, promise, how));
+    pub fn broken(&mut self, now: u64, property: Property, how: String) {
+        self.outcome.broken.get_or_insert((now, property, how));
     }
 
     /// Records that a client starts to use a lock. `valid` decides whether another client may still use its hold.
@@ -132,7 +134,7 @@ impl Watch {
             // interruption, and the fence is the same.
             let before = self.last.insert(lock.clone(), (who.session, fence));
             if !who.reentrant || before != Some((who.session, fence)) {
-                self.fence(now, lock, who.claim, fence);
+                self.fence(now, lock, who.mode, fence);
             }
         }
     }
@@ -150,7 +152,7 @@ impl Watch {
         self.exclusion(now, lock, who.clone(), valid);
         // Acquisitions of one hold have the same fence.
         if let Some(fence) = fence.filter(|_| fence != outer) {
-            self.fence(now, lock, who.claim, fence);
+            self.fence(now, lock, who.mode, fence);
         }
     }
 
@@ -162,25 +164,25 @@ impl Watch {
         others.sort_by_key(|other| other.session);
         others.dedup_by_key(|other| other.session);
         let named: Vec<String> = others.iter().map(|other| other.session.to_string()).collect();
-        let admitted = who.claim.fits(others.iter().map(|other| other.claim));
-        let (session, claim) = (who.session, who.claim);
+        let admitted = who.mode.fits(others.iter().map(|other| other.mode));
+        let (session, mode) = (who.session, who.mode);
         inside.push(who);
         if !admitted {
-            let how = format!("{session} enters {lock} ({claim}) while {} may use it", named.join(", "));
-            self.broken(now, Promise::Exclusion, how);
+            let how = format!("{session} enters {lock} ({mode}) while {} may use it", named.join(", "));
+            self.broken(now, Property::Exclusion, how);
         }
     }
 
-    fn fence(&mut self, now: u64, lock: &LockName, claim: Claim, fence: Fence) {
+    fn fence(&mut self, now: u64, lock: &LockName, mode: LockMode, fence: Fence) {
         let highest = self.highest.entry(lock.clone()).or_default();
         let bound =
-            highest.iter().filter(|(other, _)| claim.conflicts(**other)).map(|(_, &fence)| fence).max();
-        let of_its_kind = highest.entry(claim).or_insert(fence);
+            highest.iter().filter(|(other, _)| mode.conflicts(**other)).map(|(_, &fence)| fence).max();
+        let of_its_kind = highest.entry(mode).or_insert(fence);
         *of_its_kind = fence.max(*of_its_kind);
         if bound.is_some_and(|bound| fence <= bound) {
             self.broken(
                 now,
-                Promise::Fences,
+                Property::Fences,
                 format!("an entry of {lock} has the fence {fence}, not above {bound:?}"),
             );
         }
@@ -212,12 +214,12 @@ impl Watch {
         }
     }
 
-    fn started(&mut self, now: u64, epoch: u64, holds: &Items<Held>) {
+    fn started(&mut self, now: u64, epoch: u64, holds: &ChunkedList<StartHold>) {
         self.outcome.views += 1;
         if let Some(before) = self.starts.insert(epoch, holds.clone()) {
             self.broken(
                 now,
-                Promise::OneStart,
+                Property::OneStart,
                 format!("epoch {epoch} starts twice: with {before:?} and with {holds:?}"),
             );
         }
@@ -229,7 +231,7 @@ impl Watch {
             && before.installed == installed
             && before != report
         {
-            self.broken(now, Promise::Report, format!("{node} reports {report:?} after {before:?}"));
+            self.broken(now, Property::Report, format!("{node} reports {report:?} after {before:?}"));
         }
         let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch).max(epoch);
         self.reports.insert(node, (reported, report.clone()));
@@ -237,7 +239,7 @@ impl Watch {
 
     /// Records a request that arrives at a member.
     pub fn requested(&mut self, session: SessionId, said: &ToMember) {
-        if let ToMember::Acquire { number, wish, .. } = said {
+        if let ToMember::Acquire { number, request: wish, .. } = said {
             self.requested.insert((session, *number), (wish.lock.clone(), wish.reentrant));
         }
     }
@@ -245,19 +247,19 @@ impl Watch {
     /// Records a message of a member to a client. `lease_left_ns` is the remaining time of the member's lease.
     pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
         if let ToClient::Ended { number, .. } = said {
-            let first = (session, Birth::default(), LockName::new(""));
+            let first = (session, Generation::default(), LockName::new(""));
             let of_session = self.held.range_mut(first..).take_while(|(key, _)| key.0 == session);
             for (_, numbers) in of_session {
                 numbers.remove(number);
             }
         }
-        let ToClient::Granted { number, fence, birth, .. } = said else { return };
-        if !self.granted.insert((session, *birth, *number)) {
+        let ToClient::Granted { number, fence, generation, .. } = said else { return };
+        if !self.granted.insert((session, *generation, *number)) {
             return;
         }
         let requested = self.requested.get(&(session, *number)).cloned();
         let (lock, reentrant) = requested.unwrap_or_else(|| (LockName::new(""), false));
-        let held = self.held.entry((session, *birth, lock)).or_default();
+        let held = self.held.entry((session, *generation, lock)).or_default();
         let nested = reentrant && !held.is_empty();
         held.insert(*number);
         // A re-entrant acquisition belongs to a hold that was granted before, perhaps in an earlier view. It is
@@ -266,14 +268,14 @@ impl Watch {
             return;
         }
         if lease_left_ns == 0 {
-            self.broken(now, Promise::Lease, format!("{node} grants to {session}, and its lease is over"));
+            self.broken(now, Property::Lease, format!("{node} grants to {session}, and its lease is over"));
         }
         let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch);
         let newest = self.starts.last_key_value().map_or(0, |(&epoch, _)| epoch).max(reported);
         if let Some(fence) = fence.filter(|fence| fence.epoch() < newest) {
             let how =
                 format!("{node} grants to {session} with the fence {fence}, and epoch {newest} has begun");
-            self.broken(now, Promise::Wedge, how);
+            self.broken(now, Property::Frozen, how);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Bounds of the search: which events may happen in a cluster, and how often.
 
-use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
+use lockkeeper_member::{BugSwitch, ClusterSettings, Config, MemberId};
 
 /// The largest number of members. With more, even the smallest bounds give too many states.
 const MOST_MEMBERS: usize = 5;
@@ -83,10 +83,10 @@ impl Bounds {
     }
 
     /// The configuration of the members.
-    pub(super) fn config(&self, flaw: Option<Flaw>) -> Config {
+    pub(super) fn config(&self, bug: Option<BugSwitch>) -> Config<Option<BugSwitch>> {
         // A slow clock must reach the tick in every unit, too.
         let tick_ns = if self.fast.is_some() { UNIT_NS - DRIFT_NS } else { UNIT_NS };
-        let standard = Config::new((1..=self.members as u32).map(MemberId));
+        let standard = Config::new((1..=self.members as u32).map(MemberId)).with_bugs(bug);
         Config {
             cluster: ClusterSettings {
                 lease_ns: 4 * UNIT_NS,
@@ -106,7 +106,6 @@ impl Bounds {
             // Sessions do not expire here.
             session_ns: Some(1 << 20),
             largest_clock: self.largest_clock.unwrap_or(standard.largest_clock),
-            flaw,
             ..standard
         }
     }

@@ -4,13 +4,13 @@ use super::bounds::Bounds;
 use super::tables::Tables;
 use super::watcher::Breach;
 use super::world::{Action, Rest, World};
-use crate::Promise;
+use crate::Property;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::check::intern::Interner;
 use lockkeeper_lab::check::search::{Ended, Model, Next, Search, Sofar, Worker};
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 use std::sync::Mutex;
 
 /// The number of time units within which all waiters must be served once faults have ended.
@@ -18,7 +18,7 @@ const SERVED_WITHIN: usize = 40;
 
 /// The result of a search.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SearchResult {
     /// The number of distinct states.
     pub distinct: u64,
     /// The number of steps.
@@ -35,7 +35,7 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Wrong {
     /// The violated property.
-    pub promise: Promise,
+    pub property: Property,
     /// A description of the violation.
     pub what: String,
     /// A shortest run that leads to it, one sentence per step.
@@ -45,11 +45,11 @@ pub struct Wrong {
 /// Searches all states that a cluster can reach within these bounds.
 pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
-    flaw: Option<Flaw>,
+    bug: Option<BugSwitch>,
     go_on: impl FnMut(Sofar) -> bool,
-) -> Result<Answer, String> {
+) -> Result<SearchResult, String> {
     bounds.check()?;
-    let mut tables = Tables::<P>::new(bounds.config(flaw), bounds.readers);
+    let mut tables = Tables::<P>::new(bounds.config(bug), bounds.readers);
     let starts: Result<Vec<World>, String> =
         bounds.mixtures().into_iter().map(|bounds| World::warm_up(bounds, &mut tables)).collect();
     let explorer = Explorer::new(tables, starts?, bounds.service);
@@ -60,13 +60,13 @@ pub(super) fn search<P: MutualExclusion>(
     let complete = !matches!(ended, Ended::Stopped);
     let wrong = match ended {
         Ended::Wrong(witness) => {
-            let (promise, what) = witness.breach;
+            let (property, what) = witness.breach;
             let run = witness.run.unwrap_or_default();
-            Some(Wrong { promise, what, run: search.workers()[0].tell(&run) })
+            Some(Wrong { property, what, run: search.workers()[0].tell(&run) })
         }
         _ => None,
     };
-    Ok(Answer { distinct, generated, depth, complete, wrong })
+    Ok(SearchResult { distinct, generated, depth, complete, wrong })
 }
 
 /// A cluster as a model of the search engine.
@@ -148,12 +148,12 @@ impl<P: MutualExclusion> Explorer<P> {
             if way.len() == SERVED_WITHIN {
                 let what =
                     format!("a client of M{} waits for ever, although no fault happens any more", who + 1);
-                return Some((Promise::Service, what));
+                return Some((Property::Service, what));
             }
             way.push(state);
             world.live_on(&mut self.tables);
-            if let Some((promise, what)) = world.wrong {
-                return Some((promise, format!("after the faults have ended, {what}")));
+            if let Some((property, what)) = world.wrong {
+                return Some((property, format!("after the faults have ended, {what}")));
             }
         }
         self.served.extend(way);

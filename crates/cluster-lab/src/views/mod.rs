@@ -16,9 +16,9 @@
 //! - Crashes, restarts, pauses, elections, requests and views have budgets: see [`Bounds`].
 
 mod bounds;
+pub mod bug_switches;
 mod calm;
 mod explorer;
-pub mod gallery;
 mod tables;
 mod telling;
 mod voters;
@@ -26,11 +26,11 @@ mod watcher;
 mod world;
 
 pub use bounds::Bounds;
-pub use explorer::{Answer, Wrong};
+pub use explorer::{SearchResult, Wrong};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
 use lockkeeper_lab::check::Sofar;
-use lockkeeper_member::Flaw;
+use lockkeeper_member::BugSwitch;
 
 /// Searches all states that a cluster can reach within these bounds. `go_on` receives the progress and may end the
 /// search.
@@ -40,12 +40,12 @@ use lockkeeper_member::Flaw;
 pub fn check(
     algorithm: &str,
     bounds: Bounds,
-    flaw: Option<Flaw>,
+    bug: Option<BugSwitch>,
     go_on: impl FnMut(Sofar) -> bool,
-) -> Result<Answer, String> {
+) -> Result<SearchResult, String> {
     match algorithm {
-        "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, flaw, go_on),
-        "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, flaw, go_on),
+        "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, bug, go_on),
+        "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, bug, go_on),
         other => Err(format!(
             "whole clusters are checked with naimi-trehel or ricart-agrawala, not with '{other}'"
         )),

@@ -6,8 +6,8 @@ use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::check::intern::Interner;
 use lockkeeper_member::{
-    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report,
-    SessionId, ToClient, ToMember, View, Wish,
+    BugSwitch, Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Report, SessionId, ToClient, ToMember, View,
 };
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};
@@ -57,10 +57,10 @@ pub struct Stepped {
 
 /// All member states, frames, views and steps that the search has met.
 pub struct Tables<P: MutualExclusion> {
-    config: Config,
+    config: Config<Option<BugSwitch>>,
     /// The members whose clients request shared mode, one bit each.
     readers: u32,
-    members: Vec<Member<P>>,
+    members: Vec<Member<P, Option<BugSwitch>>>,
     by_text: HashMap<u128, u32, FixedState>,
     frames: Vec<Frame<Message<P>>>,
     by_bytes: HashMap<Vec<u8>, u32, FixedState>,
@@ -73,7 +73,7 @@ pub struct Tables<P: MutualExclusion> {
 
 impl<P: MutualExclusion> Tables<P> {
     /// Creates empty tables.
-    pub fn new(config: Config, readers: u32) -> Self {
+    pub fn new(config: Config<Option<BugSwitch>>, readers: u32) -> Self {
         Self {
             config,
             readers,
@@ -97,7 +97,7 @@ impl<P: MutualExclusion> Tables<P> {
     }
 
     /// The member state with this number.
-    pub fn member(&self, number: u32) -> &Member<P> {
+    pub fn member(&self, number: u32) -> &Member<P, Option<BugSwitch>> {
         &self.members[number as usize]
     }
 
@@ -128,7 +128,7 @@ impl<P: MutualExclusion> Tables<P> {
     /// The number of a member state. Two states are equal if all of their content is, clocks included. They are
     /// compared by a 128-bit hash of their `Debug` output, since `Member` has no `Eq`, and needs none for any other
     /// purpose.
-    fn number(&mut self, member: Member<P>) -> u32 {
+    fn number(&mut self, member: Member<P, Option<BugSwitch>>) -> u32 {
         let mut text = Fingerprint::default();
         write!(text, "{member:?}").expect("a hash takes everything");
         let new = self.members.len() as u32;
@@ -189,16 +189,16 @@ impl<P: MutualExclusion> Tables<P> {
             Cause::Decided(view) => Event::Port(PortEvent::Decided(self.view(view).clone())),
             Cause::Leading(term) => Event::Port(PortEvent::Leading { term }),
             Cause::Deposed => Event::Port(PortEvent::Deposed),
-            Cause::Confirmed(question) => Event::Port(PortEvent::Confirmed { question }),
+            Cause::Confirmed(question) => Event::Port(PortEvent::Confirmed { number: question }),
             Cause::Leader(who) => Event::Port(PortEvent::Leader(Some(MemberId(who as u32 + 1)))),
             Cause::Opens => {
                 Event::Client(session, ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 })
             }
             Cause::Asks(number) => {
                 let reads = is_reader(self.readers, node.id.0 as usize - 1);
-                let claim = if reads { Claim::Shared } else { Claim::Alone };
-                let wish = Wish { claim, ..Wish::of(LockName::new("lock")) };
-                Event::Client(session, ToMember::Acquire { number, settled: 0, wish })
+                let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
+                let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new("lock")) };
+                Event::Client(session, ToMember::Acquire { number, settled: 0, request: wish })
             }
             Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),
         }

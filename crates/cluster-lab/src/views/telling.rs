@@ -3,7 +3,7 @@
 use super::tables::Tables;
 use super::world::{Action, World};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Body, Words};
+use lockkeeper_member::{Body, LockContent};
 
 impl World {
     /// The sentence that describes an action in this state.
@@ -17,16 +17,16 @@ impl World {
                     Body::Freeze { view, .. } => {
                         format!("is told by {} to freeze for epoch {}", frame.from, view.epoch)
                     }
-                    Body::Report { epoch, part, .. } => {
-                        let held = if part.items.is_empty() { "nothing" } else { "the lock" };
+                    Body::Report { epoch, chunk, .. } => {
+                        let held = if chunk.items.is_empty() { "nothing" } else { "the lock" };
                         format!("hears from {}, for epoch {epoch}, that it holds {held}", frame.from)
                     }
                     Body::Start { epoch, .. } => {
                         format!("is told by {} that epoch {epoch} starts", frame.from)
                     }
                     Body::Link { epoch, packet } => {
-                        let words = match packet.payload.as_ref().map(|(_, message)| &message.words) {
-                            Some(Words::Said(message)) => message.to_string(),
+                        let words = match packet.payload.as_ref().map(|(_, message)| &message.content) {
+                            Some(LockContent::Algorithm(message)) => message.to_string(),
                             other => format!("{other:?}"),
                         };
                         format!("receives {words} from {} in epoch {epoch}", frame.from)

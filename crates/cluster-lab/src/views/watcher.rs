@@ -1,7 +1,7 @@
 //! Checks the properties of a cluster while its view changes. It sees all members and does not influence them.
 
 use super::bounds::is_reader;
-use crate::Promise;
+use crate::Property;
 
 /// A hold that a client may still use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub struct Watcher {
 }
 
 /// A violated property and a description.
-pub type Breach = (Promise, String);
+pub type Breach = (Property, String);
 
 impl Watcher {
     /// Creates a watcher of this many members. `readers` are the members whose clients request shared mode, one bit
@@ -62,20 +62,20 @@ impl Watcher {
         }
         if let Some(other) = others.iter().find(|&&other| !reads || !is_reader(self.readers, other)) {
             let what = format!("a client of M{name} enters while one of M{} may use the lock", other + 1);
-            return Some((Promise::Exclusion, what));
+            return Some((Property::Exclusion, what));
         }
         if lease == 0 {
-            return Some((Promise::Lease, format!("M{name} grants the lock without a lease")));
+            return Some((Property::Lease, format!("M{name} grants the lock without a lease")));
         }
         if number <= highest {
             return Some((
-                Promise::Fences,
+                Property::Fences,
                 format!("an entry at M{name} has a fence that is no larger than one before"),
             ));
         }
         if epoch < newest {
             let what = format!("M{name} grants the lock in epoch {epoch}, and epoch {newest} has begun");
-            return Some((Promise::Wedge, what));
+            return Some((Property::Frozen, what));
         }
         None
     }
@@ -84,7 +84,7 @@ impl Watcher {
     /// lease.
     pub fn starts(&mut self, epoch: u64, newest: bool, leases: &[usize]) -> Option<Breach> {
         if self.started.contains(&epoch) {
-            return Some((Promise::OneStart, format!("epoch {epoch} starts twice")));
+            return Some((Property::OneStart, format!("epoch {epoch} starts twice")));
         }
         self.started.push(epoch);
         self.started.sort_unstable();
@@ -92,7 +92,7 @@ impl Watcher {
         // lease in it.
         let outside = leases.first().filter(|_| newest)?;
         Some((
-            Promise::LeasesOver,
+            Property::LeasesOver,
             format!("epoch {epoch} starts while M{} has a lease and is not in it", outside + 1),
         ))
     }
@@ -102,7 +102,7 @@ impl Watcher {
         let (newest, before) = &mut self.reports[who];
         *newest = epoch.max(*newest);
         let changed = before.replace(report).is_some_and(|before| before != report);
-        changed.then(|| (Promise::Report, format!("the report of M{} differs from the one before", who + 1)))
+        changed.then(|| (Property::Report, format!("the report of M{} differs from the one before", who + 1)))
     }
 
     /// Records that a member installs a view. Its next report may differ.

@@ -349,12 +349,12 @@ impl World {
 
     fn asks_voters<P: MutualExclusion>(&mut self, who: usize, request: PortRequest, tables: &mut Tables<P>) {
         match request {
-            PortRequest::Confirm { question: number, term } if self.rest.left.late_leases => {
+            PortRequest::Confirm { number, term } if self.rest.left.late_leases => {
                 self.rest.questions.retain(|question| question.who != who);
                 self.rest.questions.push(Question { who, term, number, confirmed: false });
                 self.rest.questions.sort_unstable_by_key(|question| question.who);
             }
-            PortRequest::Confirm { question, term } if self.leads(who, term) => {
+            PortRequest::Confirm { number: question, term } if self.leads(who, term) => {
                 self.at_once.push_back((who, Cause::Confirmed(question)));
             }
             PortRequest::Propose(view) if self.leads(who, view.term) && self.rest.left.views > 0 => {

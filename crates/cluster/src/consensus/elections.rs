@@ -15,14 +15,14 @@ use tokio::time::{Instant, sleep_until};
 
 impl Inner {
     /// Called when a message of a leader arrives.
-    pub(super) fn leader_is_heard(&self) {
-        *locked(&self.leader_heard) = Some(Instant::now());
-        self.silence_ends();
+    pub(super) fn leader_message_received(&self) {
+        *locked(&self.last_leader_message) = Some(Instant::now());
+        self.restart_election_timeout();
     }
 
     /// Restarts the election timeout. Called when a message of a leader arrives, or when this store has granted its
     /// vote and the candidate needs time.
-    pub(super) fn silence_ends(&self) {
+    pub(super) fn restart_election_timeout(&self) {
         *locked(&self.silence_since) = Instant::now();
     }
 
@@ -30,7 +30,7 @@ impl Inner {
     pub(super) async fn elect(&self, mut stopping: watch::Receiver<bool>) {
         loop {
             let since = *locked(&self.silence_since);
-            let until = since + self.patience();
+            let until = since + self.election_timeout();
             tokio::select! {
                 () = sleep_until(until) => {}
                 _ = stopping.changed() => return,
@@ -39,17 +39,17 @@ impl Inner {
                 // A leader or candidate was active meanwhile: wait again, with a new random timeout.
                 continue;
             }
-            self.silence_ends();
-            let (voter, leads) = self.standing();
-            let stands = voter && !leads && !self.steps_down.load(Ordering::Relaxed);
-            if stands && self.raft.trigger().elect().await.is_err() {
+            self.restart_election_timeout();
+            let (voter, leads) = self.is_voter_and_leader();
+            let starts = voter && !leads && !self.steps_down.load(Ordering::Relaxed);
+            if starts && self.raft.trigger().elect().await.is_err() {
                 return;
             }
         }
     }
 
     /// Whether this store is a voter, and whether it leads.
-    fn standing(&self) -> (bool, bool) {
+    fn is_voter_and_leader(&self) -> (bool, bool) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
         let voter = metrics.membership_config.voter_ids().any(|store| store == self.store.name());
@@ -57,7 +57,7 @@ impl Inner {
     }
 
     /// A new random election timeout.
-    fn patience(&self) -> Duration {
+    fn election_timeout(&self) -> Duration {
         let (shortest, longest) = self.settings.election;
         let alone = self.raft.metrics().borrow().membership_config.voter_ids().eq([self.store.name()]);
         if alone {

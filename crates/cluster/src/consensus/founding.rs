@@ -21,9 +21,9 @@
 
 use super::Inner;
 use super::log::Log;
-use super::types::{Place, StoreName};
+use super::types::{StoreName, StoreNode};
 use super::voters::odd;
-use super::wire::{Answer, Hello, Question};
+use super::wire::{ConsensusQuery, ConsensusReply, MemberIdentity};
 use crate::store::{Change, Record, StoreError, encode};
 use lockkeeper_member::MemberId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,18 +35,18 @@ const EPOCH_UNIT: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// Tries once to become part of a cluster. The error contains the obstacle.
-    pub(super) async fn arrive(&self) -> Result<(), String> {
+    pub(super) async fn join_or_found(&self) -> Result<(), String> {
         // A leader whose address has changed sends the request to itself: a cluster of one has no other member.
-        if self.picture().is_some() {
-            return match self.join(self.store.name(), self.own_place()).await {
-                Answer::Refused(why) => Err(why),
+        if self.membership().is_some() {
+            return match self.join(self.store.name(), self.own_node()).await {
+                ConsensusReply::Refused(why) => Err(why),
                 _ => Ok(()),
             };
         }
         let blank = self.store.run(Log::is_blank).await.map_err(|error| error.to_string())?;
         let mine = if blank { None } else { *self.cluster.read().await };
-        let hellos = self.look_around().await;
-        let known: BTreeSet<u64> = hellos.iter().filter_map(|hello| hello.cluster).collect();
+        let identities = self.identify_members().await;
+        let known: BTreeSet<u64> = identities.iter().filter_map(|identity| identity.cluster).collect();
         // The cluster of this store, if it has one, and the number of clusters that the other members report.
         let cluster = match (mine, known.len()) {
             (Some(mine), _) if known.contains(&mine) => mine,
@@ -56,7 +56,7 @@ impl Inner {
                             correct the addresses, or start this member with an empty directory"
                     .to_string());
             }
-            (None, 0) => return self.found(&hellos).await,
+            (None, 0) => return self.found_cluster(&identities).await,
             (None, 1) => known.first().copied().unwrap_or_default(),
             (None, _) => {
                 return Err("the addresses given to this member belong to more than one cluster: \
@@ -64,69 +64,71 @@ impl Inner {
                     .to_string());
             }
         };
-        let leaders: BTreeSet<(MemberId, String)> = hellos
+        let leaders: BTreeSet<(MemberId, String)> = identities
             .into_iter()
-            .filter(|hello| hello.cluster == Some(cluster))
-            .filter_map(|hello| hello.leader)
+            .filter(|identity| identity.cluster == Some(cluster))
+            .filter_map(|identity| identity.leader)
             .collect();
-        let mut trouble = "the cluster has no leader at the moment".to_string();
+        let mut obstacle = "the cluster has no leader at the moment".to_string();
         for (leader, address) in leaders {
             match self.ask_to_join(leader, &address, cluster).await {
                 Ok(()) => return Ok(()),
-                Err(why) => trouble = why,
+                Err(why) => obstacle = why,
             }
         }
-        Err(trouble)
+        Err(obstacle)
     }
 
     /// Asks all members that this member knows for their identity.
-    async fn look_around(&self) -> Vec<Hello> {
+    async fn identify_members(&self) -> Vec<MemberIdentity> {
         let settings = &self.settings;
         let mut contacts: BTreeMap<String, Option<MemberId>> =
             settings.join.iter().map(|address| (address.clone(), None)).collect();
         let first = settings.first_members.iter().map(|(&id, address)| (address.clone(), Some(id)));
         contacts.extend(first.filter(|(_, id)| *id != Some(settings.me)));
-        for (_, place) in self.raft.metrics().borrow().membership_config.nodes() {
-            if place.member != settings.me {
-                contacts.insert(place.address.clone(), Some(place.member));
+        for (_, node) in self.raft.metrics().borrow().membership_config.nodes() {
+            if node.member != settings.me {
+                contacts.insert(node.address.clone(), Some(node.member));
             }
         }
         contacts.remove(&settings.address);
-        let mut asking = tokio::task::JoinSet::new();
+        let mut pending = tokio::task::JoinSet::new();
         for (address, id) in contacts {
             let (network, within) = (self.network.clone(), settings.election.1);
-            asking.spawn(async move {
-                match network.question(id, &address, Question::Hello, within).await {
-                    Ok(Answer::Hello(hello)) if id.is_none_or(|id| id == hello.member) => Some(hello),
+            pending.spawn(async move {
+                match network.query(id, &address, ConsensusQuery::Identity, within).await {
+                    Ok(ConsensusReply::Identity(identity)) if id.is_none_or(|id| id == identity.member) => {
+                        Some(identity)
+                    }
                     _ => None,
                 }
             });
         }
-        asking.join_all().await.into_iter().flatten().collect()
+        pending.join_all().await.into_iter().flatten().collect()
     }
 
-    fn own_place(&self) -> Place {
+    fn own_node(&self) -> StoreNode {
         let settings = &self.settings;
         let (member, address) = (settings.me, settings.address.clone());
-        Place { member, address, epoch_above: settings.epoch_above, since: 0 }
+        StoreNode { member, address, epoch_above: settings.epoch_above, since: 0 }
     }
 
     async fn ask_to_join(&self, leader: MemberId, address: &str, cluster: u64) -> Result<(), String> {
-        let (settings, place) = (&self.settings, self.own_place());
-        let asking =
-            self.network.question(Some(leader), address, Question::Join { place }, settings.election.1);
-        match asking.await {
-            Ok(Answer::Yes { cluster: joined }) if joined == cluster => {
-                self.belong(cluster).await.map(|_| ()).map_err(|error| error.to_string())
+        let (settings, node) = (&self.settings, self.own_node());
+        let pending =
+            self.network.query(Some(leader), address, ConsensusQuery::Join { node }, settings.election.1);
+        match pending.await {
+            Ok(ConsensusReply::Accepted { cluster: joined }) if joined == cluster => {
+                self.adopt_cluster(cluster).await.map(|_| ()).map_err(|error| error.to_string())
             }
-            Ok(Answer::Refused(why)) => Err(why),
+            Ok(ConsensusReply::Refused(why)) => Err(why),
             Ok(_) => Err("the leader is changing".to_string()),
             Err(error) => Err(error.to_string()),
         }
     }
 
     /// Adopts this cluster's id if the store is blank or has it already. The id is on disk when this returns.
-    pub(super) async fn belong(&self, cluster: u64) -> Result<bool, StoreError> {
+    pub(super) async fn adopt_cluster(&self, cluster: u64) -> Result<bool, StoreError> {
         // Locked, so that no Raft message is answered in between.
         let mut present = self.cluster.write().await;
         if *present == Some(cluster) {
@@ -143,19 +145,19 @@ impl Inner {
     }
 
     /// Founds a new cluster, if this member is the one to do so and all first members agree.
-    async fn found(&self, hellos: &[Hello]) -> Result<(), String> {
+    async fn found_cluster(&self, identities: &[MemberIdentity]) -> Result<(), String> {
         let settings = &self.settings;
         let first: Vec<MemberId> = settings.first_members.keys().copied().collect();
         if !first.contains(&settings.me) {
             return Err("no member of a cluster answers yet at the addresses to join".to_string());
         }
-        for hello in hellos.iter().filter(|hello| first.contains(&hello.member)) {
-            let differences = hello.settings.differences(&settings.cluster);
+        for identity in identities.iter().filter(|identity| first.contains(&identity.member)) {
+            let differences = identity.settings.differences(&settings.cluster);
             if !differences.is_empty() {
                 return Err(format!(
                     "{} is configured with other settings than {}: {differences}; give all first members the same \
                      settings",
-                    hello.member, settings.me
+                    identity.member, settings.me
                 ));
             }
         }
@@ -164,15 +166,15 @@ impl Inner {
         }
         let mut stores: BTreeMap<MemberId, StoreName> = BTreeMap::from([(settings.me, self.store.name())]);
         let mut epoch_above = settings.epoch_above;
-        for hello in hellos.iter().filter(|hello| first.contains(&hello.member)) {
-            if hello.first_members != first {
+        for identity in identities.iter().filter(|identity| first.contains(&identity.member)) {
+            if identity.first_members != first {
                 return Err(format!(
                     "{} was given other first members than this one: give the same list to all of them",
-                    hello.member
+                    identity.member
                 ));
             }
-            epoch_above = epoch_above.max(hello.epoch_above);
-            stores.insert(hello.member, hello.store);
+            epoch_above = epoch_above.max(identity.epoch_above);
+            stores.insert(identity.member, identity.store);
         }
         let missing: Vec<String> =
             first.iter().filter(|id| !stores.contains_key(id)).map(ToString::to_string).collect();
@@ -183,33 +185,35 @@ impl Inner {
             ));
         }
         let cluster = getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?.max(1);
-        self.everybody_agrees(cluster).await?;
+        self.first_members_adopt(cluster).await?;
         let voters = odd(settings.most_voters.min(stores.len()));
-        let place = |(member, store): (MemberId, StoreName)| {
+        let node = |(member, store): (MemberId, StoreName)| {
             let address = settings.first_members[&member].clone();
-            (store, Place { member, address, epoch_above, since: 0 })
+            (store, StoreNode { member, address, epoch_above, since: 0 })
         };
-        let places: BTreeMap<StoreName, Place> = stores.into_iter().take(voters).map(place).collect();
+        let nodes: BTreeMap<StoreName, StoreNode> = stores.into_iter().take(voters).map(node).collect();
         // Epochs start at the wall clock in seconds. A cluster that succeeds this one must start in a later second than
         // this one's first grant, which happens after one lease.
         let lease = Duration::from_nanos(settings.cluster.lease_ns);
         tokio::time::sleep(EPOCH_UNIT.saturating_sub(lease)).await;
         tracing::info!(cluster, voters, "founds a cluster");
-        self.raft.initialize(places).await.map_err(|error| format!("the cluster cannot begin: {error}"))
+        self.raft.initialize(nodes).await.map_err(|error| format!("the cluster cannot begin: {error}"))
     }
 
-    async fn everybody_agrees(&self, cluster: u64) -> Result<(), String> {
+    async fn first_members_adopt(&self, cluster: u64) -> Result<(), String> {
         let settings = &self.settings;
         for (&id, address) in settings.first_members.iter().filter(|&(&id, _)| id != settings.me) {
-            let question = Question::Found { cluster };
-            match self.network.question(Some(id), address, question, settings.election.1).await {
-                Ok(Answer::Yes { cluster: agreed }) if agreed == cluster => {}
-                Ok(Answer::Refused(why)) => return Err(format!("{id} does not begin a new cluster: {why}")),
+            let query = ConsensusQuery::Found { cluster };
+            match self.network.query(Some(id), address, query, settings.election.1).await {
+                Ok(ConsensusReply::Accepted { cluster: agreed }) if agreed == cluster => {}
+                Ok(ConsensusReply::Refused(why)) => {
+                    return Err(format!("{id} does not begin a new cluster: {why}"));
+                }
                 Ok(_) => return Err(format!("{id} sent an answer that does not fit the query")),
                 Err(error) => return Err(format!("waits for {id}: {error}")),
             }
         }
-        match self.belong(cluster).await {
+        match self.adopt_cluster(cluster).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("this member has become part of another cluster".to_string()),
             Err(error) => Err(error.to_string()),

@@ -1,8 +1,8 @@
 //! The Raft state machine: the newest view and the membership.
 
+use super::event_queue::EventSender;
 use super::log::stops;
 use super::state::State;
-use super::teller::Teller;
 use super::types::{Entry, LogId, Membership, SnapshotMeta, StoreName, Types};
 use crate::store::{Change, Record, Store, StoreError, encode};
 use openraft::storage::RaftStateMachine;
@@ -13,38 +13,38 @@ use tokio::sync::Mutex;
 
 /// The state machine. It is in memory; its last snapshot and the log from there on are on disk.
 pub(crate) struct Machine {
-    kept: Kept,
+    stored: StoredSnapshot,
     state: State,
-    teller: Arc<Teller>,
+    events: Arc<EventSender>,
 }
 
 impl Machine {
-    pub fn new(store: Store, teller: Arc<Teller>) -> Result<Self, StoreError> {
+    pub fn new(store: Store, events: Arc<EventSender>) -> Result<Self, StoreError> {
         let state: State = store.read(Record::Snapshot)?.unwrap_or_default();
-        teller.decided(&state.newest);
-        Ok(Self { kept: Kept { store, order: Arc::default() }, state, teller })
+        events.decided(&state.newest);
+        Ok(Self { stored: StoredSnapshot { store, order: Arc::default() }, state, events })
     }
 }
 
 /// The snapshot on disk.
 #[derive(Clone)]
-struct Kept {
+struct StoredSnapshot {
     store: Store,
     /// Serialises writes: a snapshot may be built while another one arrives. The older one must not replace the newer
     /// one, since the log entries between them may have been purged already.
     order: Arc<Mutex<()>>,
 }
 
-impl Kept {
+impl StoredSnapshot {
     async fn read(&self) -> Result<Option<State>, StorageError<StoreName>> {
         self.store.run(|store| store.read(Record::Snapshot)).await.map_err(|error| stops(&error))
     }
 
     /// Stores the snapshot of this state, unless a newer one is stored.
-    async fn keep(&self, state: &State) -> Result<Vec<u8>, StorageError<StoreName>> {
+    async fn write_if_newer(&self, state: &State) -> Result<Vec<u8>, StorageError<StoreName>> {
         let _order = self.order.lock().await;
         let bytes = encode(state).map_err(|error| stops(&error))?;
-        if self.read().await?.is_none_or(|kept| kept.applied < state.applied) {
+        if self.read().await?.is_none_or(|stored| stored.applied < state.applied) {
             let change = Change::Put(Record::Snapshot, bytes.clone());
             self.store.run(move |store| store.write(&[change])).await.map_err(|error| stops(&error))?;
         }
@@ -54,13 +54,13 @@ impl Kept {
 
 /// Builds a snapshot of a state.
 pub(crate) struct Builder {
-    kept: Kept,
+    stored: StoredSnapshot,
     state: State,
 }
 
 impl RaftSnapshotBuilder<Types> for Builder {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError<StoreName>> {
-        let bytes = self.kept.keep(&self.state).await?;
+        let bytes = self.stored.write_if_newer(&self.state).await?;
         Ok(Snapshot { meta: self.state.meta(), snapshot: Box::new(Cursor::new(bytes)) })
     }
 }
@@ -80,7 +80,7 @@ impl RaftStateMachine<Types> for Machine {
         let mut applied = Vec::new();
         for entry in entries {
             if let Some(view) = self.state.apply(entry) {
-                self.teller.decided(&view);
+                self.events.decided(&view);
             }
             applied.push(());
         }
@@ -88,7 +88,7 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        Builder { kept: self.kept.clone(), state: self.state.clone() }
+        Builder { stored: self.stored.clone(), state: self.state.clone() }
     }
 
     async fn begin_receiving_snapshot(&mut self) -> Result<Box<Cursor<Vec<u8>>>, StorageError<StoreName>> {
@@ -103,14 +103,14 @@ impl RaftStateMachine<Types> for Machine {
         let what = "a snapshot from another member is inconsistent".to_string();
         let state = State::received(meta, &snapshot.into_inner())
             .ok_or_else(|| stops(&StoreError::Damaged { what }))?;
-        self.kept.keep(&state).await?;
-        self.teller.decided(&state.newest);
+        self.stored.write_if_newer(&state).await?;
+        self.events.decided(&state.newest);
         self.state = state;
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, StorageError<StoreName>> {
-        let Some(state) = self.kept.read().await? else { return Ok(None) };
+        let Some(state) = self.stored.read().await? else { return Ok(None) };
         let bytes = encode(&state).map_err(|error| stops(&error))?;
         Ok(Some(Snapshot { meta: state.meta(), snapshot: Box::new(Cursor::new(bytes)) }))
     }

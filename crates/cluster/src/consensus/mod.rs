@@ -6,37 +6,40 @@
 //! | duty | where |
 //! |---|---|
 //! | 6: one view for each epoch, durable at a majority before it is reported | `machine`, `log`, [`crate::store`] |
-//! | 7: the newest view and the leader, in order; a leader knows every earlier decision | `teller`, `keeper` |
+//! | 7: the newest view and the leader, in order; a leader knows every earlier decision | `events`, `keeper` |
 //! | 8: leadership confirmed after the query | [`Consensus::confirm`] |
 //!
 //! Further modules: `founding`, the founding of a cluster and the joining of members; `voters`, the choice of voters;
 //! `elections`, the time at which a voter stands for election; `network` and `wire`, queries between members;
-//! `answers`, the answers to them; `disks`, the detection of restored backups.
+//! `answers`, the answers to them; `stamps`, the detection of restored backups.
 
-mod answers;
-mod disks;
 mod elections;
+mod event_queue;
 mod founding;
-mod keeper;
+#[cfg(test)]
+mod golden;
 mod log;
 mod machine;
+mod maintenance;
 mod network;
+mod query_handler;
 mod state;
-mod teller;
+mod store_stamps;
 #[cfg(test)]
 mod tests;
 mod types;
 mod voters;
 mod wire;
 
-pub(crate) use network::{Answering, Ask, Unreachable};
-pub(crate) use teller::Tell;
+pub(crate) use event_queue::EventCallback;
+pub(crate) use network::{PendingReply, QueryFailed, QueryTransport};
 
 use crate::store::{Record, Store, StoreError};
-use keeper::leading;
+use event_queue::EventSender;
 use lockkeeper_member::{ClusterSettings, MemberId, View};
 use log::Log;
 use machine::Machine;
+use maintenance::leading;
 use network::Network;
 use openraft::SnapshotPolicy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,17 +47,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use teller::Teller;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use types::{Place, Raft, StoreName};
-use wire::{Answer, Question};
+use types::{Raft, StoreName, StoreNode};
+use wire::{ConsensusQuery, ConsensusReply};
 
 /// Maximum number of proposals and confirmations in progress. A member has one of each; further ones are dropped, as if
 /// lost.
-const MOST_UNDER_WAY: u32 = 64;
+const MOST_IN_PROGRESS: u32 = 64;
 /// Number of log entries after which a snapshot is made, and number of entries kept before it for followers that lag a
 /// little.
 const ENTRIES_PER_SNAPSHOT: u64 = 256;
@@ -164,11 +166,11 @@ pub(crate) struct Status {
     /// The epoch of the newest view.
     pub epoch: u64,
     /// The reason why this member is not part of a cluster.
-    pub trouble: Option<String>,
+    pub obstacle: Option<String>,
     /// The reason why consensus has stopped by itself.
     pub failure: Option<String>,
     /// Number of queries that could not be decoded.
-    pub nonsense: u64,
+    pub malformed: u64,
 }
 
 /// The consensus instance of one member. Cheap to clone.
@@ -176,7 +178,7 @@ pub(crate) struct Status {
 pub(crate) struct Consensus {
     inner: Arc<Inner>,
     background: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    messenger: Arc<Mutex<Option<JoinHandle<()>>>>,
+    delivery: Arc<Mutex<Option<JoinHandle<()>>>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -186,59 +188,63 @@ struct Inner {
     log: Log,
     raft: Raft,
     network: Network,
-    teller: Arc<Teller>,
+    events: Arc<EventSender>,
     /// The cluster that the store belongs to. Locked for writing only while that changes.
     cluster: RwLock<Option<u64>>,
     /// Stores that ask this leader to join, and members that it removes.
-    joiners: Mutex<BTreeMap<StoreName, Place>>,
-    given_up: Mutex<BTreeSet<MemberId>>,
+    joiners: Mutex<BTreeMap<StoreName, StoreNode>>,
+    removed: Mutex<BTreeSet<MemberId>>,
     /// The term since whose beginning the voters' silence is counted.
-    listening_since: Mutex<Option<u64>>,
+    replies_reset_in: Mutex<Option<u64>>,
     /// The start of the current silence, and the time of the last message of a leader.
     silence_since: Mutex<Instant>,
-    leader_heard: Mutex<Option<Instant>>,
+    last_leader_message: Mutex<Option<Instant>>,
     wake: Notify,
     addresses: watch::Sender<BTreeMap<MemberId, String>>,
-    trouble: Mutex<Option<String>>,
+    obstacle: Mutex<Option<String>>,
     failure: watch::Sender<Option<String>>,
-    nonsense: AtomicU64,
+    malformed: AtomicU64,
     /// Whether this process is about to leave, and another voter should lead.
     steps_down: AtomicBool,
     /// Until this time it sends no confirmation queries. A voter that receives one takes this for a living leader, and
     /// would elect no other.
     silent_until: Mutex<Option<Instant>>,
-    under_way: Arc<Semaphore>,
+    in_progress: Arc<Semaphore>,
     /// The runtime of the caller of `start`. Proposals and confirmations may come from any thread.
     runtime: Handle,
 }
 
 impl Consensus {
     /// Opens the store, and starts or resumes. It returns at once; until the store is part of a cluster,
-    /// [`Status::trouble`] contains the reason for the wait.
-    pub async fn start(settings: Settings, ask: Arc<dyn Ask>, tell: Tell) -> Result<Self, Error> {
+    /// [`Status::obstacle`] contains the reason for the wait.
+    pub async fn start(
+        settings: Settings,
+        transport: Arc<dyn QueryTransport>,
+        callback: EventCallback,
+    ) -> Result<Self, Error> {
         settings.check()?;
         let (directory, me) = (settings.directory.clone(), settings.me);
         let opening = tokio::task::spawn_blocking(move || Store::open(&directory, me)).await;
         let store = opening.unwrap_or_else(|error| {
             Err(StoreError::Damaged { what: format!("reading it failed: {error}") })
         })?;
-        Self::start_on(store, settings, ask, tell).await
+        Self::start_on(store, settings, transport, callback).await
     }
 
     async fn start_on(
         store: Store,
         settings: Settings,
-        ask: Arc<dyn Ask>,
-        tell: Tell,
+        transport: Arc<dyn QueryTransport>,
+        callback: EventCallback,
     ) -> Result<Self, Error> {
         settings.check()?;
-        let (teller, messenger) = Teller::new(tell);
-        let teller = Arc::new(teller);
+        let (events, delivery) = EventSender::new(callback);
+        let events = Arc::new(events);
         let begin = {
-            let teller = teller.clone();
+            let events = events.clone();
             move |store: &Store| {
                 let cluster: Option<u64> = store.read(Record::Cluster)?;
-                Ok((cluster, Log::new(store.clone())?, Machine::new(store.clone(), teller)?))
+                Ok((cluster, Log::new(store.clone())?, Machine::new(store.clone(), events)?))
             }
         };
         let (cluster, log, machine) = store.run(begin).await?;
@@ -247,11 +253,11 @@ impl Consensus {
             start: getrandom::u64().map_err(|error| Error::Stopped(format!("no random numbers: {error}")))?,
             opened: store.commits(),
             store: store.clone(),
-            disks: Arc::default(),
+            stamps: Arc::default(),
             restored: Arc::default(),
-            ask,
+            transport,
             cluster: Arc::new(AtomicU64::new(cluster.unwrap_or(0))),
-            heard: Arc::default(),
+            last_replies: Arc::default(),
             pause: settings.heartbeat,
         };
         let config = settings.raft()?;
@@ -264,55 +270,55 @@ impl Consensus {
             log,
             raft,
             network,
-            teller,
+            events,
             cluster: RwLock::new(cluster),
             joiners: Mutex::default(),
-            given_up: Mutex::default(),
-            listening_since: Mutex::default(),
+            removed: Mutex::default(),
+            replies_reset_in: Mutex::default(),
             silence_since: Mutex::new(Instant::now()),
-            leader_heard: Mutex::default(),
+            last_leader_message: Mutex::default(),
             wake: Notify::new(),
             addresses: watch::Sender::default(),
-            trouble: Mutex::default(),
+            obstacle: Mutex::default(),
             failure: watch::Sender::default(),
-            nonsense: AtomicU64::new(0),
+            malformed: AtomicU64::new(0),
             steps_down: AtomicBool::new(false),
             silent_until: Mutex::default(),
-            under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
+            in_progress: Arc::new(Semaphore::new(MOST_IN_PROGRESS as usize)),
             runtime: Handle::current(),
         });
         let stopping = watch::Sender::new(false);
         let (watching, keeping, electing) = (inner.clone(), inner.clone(), inner.clone());
-        let [stop_watching, stop_keeping, stop_electing] = [(); 3].map(|()| stopping.subscribe());
+        let [stop_watching, end_delegations, stop_electing] = [(); 3].map(|()| stopping.subscribe());
         let background = vec![
-            tokio::spawn(async move { watching.watch(stop_watching).await }),
-            tokio::spawn(async move { keeping.keep(stop_keeping).await }),
+            tokio::spawn(async move { watching.watch_leader(stop_watching).await }),
+            tokio::spawn(async move { keeping.maintain(end_delegations).await }),
             tokio::spawn(async move { electing.elect(stop_electing).await }),
         ];
-        let messenger = tokio::spawn(messenger.run());
+        let delivery = tokio::spawn(delivery.run());
         Ok(Self {
             inner,
             background: Arc::new(Mutex::new(background)),
-            messenger: Arc::new(Mutex::new(Some(messenger))),
+            delivery: Arc::new(Mutex::new(Some(delivery))),
             stopping,
         })
     }
 
     /// Answers a query of another member. `from` is the member that the network has authenticated.
-    pub async fn answer(&self, from: MemberId, question: &[u8]) -> Vec<u8> {
-        let answer = match wire::read(question) {
-            Ok(asked) => self.inner.answer(from, asked).await,
+    pub async fn handle_query(&self, from: MemberId, query: &[u8]) -> Vec<u8> {
+        let reply = match wire::read(query) {
+            Ok(message) => self.inner.handle_query(from, message).await,
             Err(error) => {
-                self.inner.nonsense.fetch_add(1, Ordering::Relaxed);
-                Answer::Refused(format!("the question cannot be read: {error}"))
+                self.inner.malformed.fetch_add(1, Ordering::Relaxed);
+                ConsensusReply::Refused(format!("the question cannot be read: {error}"))
             }
         };
-        wire::write(&wire::Answered { disk: self.inner.network.disk(), answer }).unwrap_or_default()
+        wire::write(&wire::ReplyMessage { stamp: self.inner.network.stamp(), reply }).unwrap_or_default()
     }
 
     /// Proposes a view. There is no answer: it is decided or not.
     pub fn propose(&self, view: View) {
-        let Ok(permit) = self.inner.under_way.clone().try_acquire_owned() else { return };
+        let Ok(permit) = self.inner.in_progress.clone().try_acquire_owned() else { return };
         let bytes = postcard::experimental::serialized_size(&view).unwrap_or(usize::MAX);
         if bytes > wire::MOST_VIEW_BYTES {
             tracing::error!(bytes, "a view is too large to be proposed: the cluster has too many members");
@@ -330,12 +336,12 @@ impl Consensus {
     /// Asks a majority whether this member still leads in this term. The confirmation is sent only if it does; then it
     /// held at a time after this call.
     pub fn confirm(&self, question: u64, term: u64) {
-        let Ok(permit) = self.inner.under_way.clone().try_acquire_owned() else { return };
+        let Ok(permit) = self.inner.in_progress.clone().try_acquire_owned() else { return };
         let inner = self.inner.clone();
-        let life = inner.teller.life();
+        let incarnation = inner.events.incarnation();
         self.inner.runtime.spawn(async move {
             if inner.is_confirmed(term).await {
-                inner.teller.confirmed(life, question, term);
+                inner.events.confirmed(incarnation, question, term);
             }
             drop(permit);
         });
@@ -359,14 +365,14 @@ impl Consensus {
     /// Starts a new incarnation of the member: sends it the newest view, the leader and, once a majority has confirmed
     /// it, its own leadership. Events sent before are for earlier incarnations, and so is the one that may be in
     /// transit at this moment.
-    pub fn tell_again(&self) {
-        let (life, Some(term)) = self.inner.teller.again() else { return };
+    pub fn repeat_events(&self) {
+        let (incarnation, Some(term)) = self.inner.events.repeat_all() else { return };
         let inner = self.inner.clone();
         self.inner.runtime.spawn(async move {
-            let Ok(_permit) = inner.under_way.acquire().await else { return };
-            while inner.teller.life() == life && inner.leads_in().await == Some(term) {
+            let Ok(_permit) = inner.in_progress.acquire().await else { return };
+            while inner.events.incarnation() == incarnation && inner.leads_in().await == Some(term) {
                 if inner.is_confirmed(term).await {
-                    return inner.teller.still_leading(life, term);
+                    return inner.events.leadership_confirmed(incarnation, term);
                 }
                 tokio::time::sleep(inner.settings.heartbeat).await;
             }
@@ -383,7 +389,7 @@ impl Consensus {
         let me = self.inner.settings.me;
         let known = self.inner.raft.with_raft_state(move |state| {
             let nodes = state.membership_state.effective();
-            nodes.nodes().map(|(_, place)| place.member).filter(|&member| member != me).collect()
+            nodes.nodes().map(|(_, node)| node.member).filter(|&member| member != me).collect()
         });
         // If Raft has stopped, the reason is reported by `failed`.
         known.await.unwrap_or_default()
@@ -398,15 +404,16 @@ impl Consensus {
     /// again.
     pub async fn remove(&self, member: MemberId) -> Result<(), Error> {
         let inner = &self.inner;
-        let mut answer = inner.give_up(member).await?;
-        if let Answer::AskLeader(Some((leader, address))) = answer {
+        let mut reply = inner.remove_member(member).await?;
+        if let ConsensusReply::NotLeader(Some((leader, address))) = reply {
             let within = 10 * inner.settings.election.1;
-            let asking = inner.network.question(Some(leader), &address, Question::Remove { member }, within);
-            answer = asking.await.map_err(|error| Error::Remove(error.to_string()))?;
+            let pending =
+                inner.network.query(Some(leader), &address, ConsensusQuery::Remove { member }, within);
+            reply = pending.await.map_err(|error| Error::Remove(error.to_string()))?;
         }
-        match answer {
-            Answer::Yes { .. } => Ok(()),
-            Answer::Refused(why) => Err(Error::Remove(why)),
+        match reply {
+            ConsensusReply::Accepted { .. } => Ok(()),
+            ConsensusReply::Refused(why) => Err(Error::Remove(why)),
             _ => Err(Error::Remove(format!("{member} is not removed: there is no leader; try again"))),
         }
     }
@@ -422,13 +429,13 @@ impl Consensus {
             leader: metrics.current_leader.and_then(|store| membership.get_node(&store)).map(|at| at.member),
             term: metrics.current_term,
             leading: leading(&metrics).is_some(),
-            voters: voters.map(|place| place.member).collect(),
-            members: membership.nodes().map(|(_, place)| place.member).collect(),
+            voters: voters.map(|node| node.member).collect(),
+            members: membership.nodes().map(|(_, node)| node.member).collect(),
             applied: metrics.last_applied.map(|applied| applied.index),
-            epoch: inner.teller.newest().epoch,
-            trouble: locked(&inner.trouble).clone(),
+            epoch: inner.events.newest().epoch,
+            obstacle: locked(&inner.obstacle).clone(),
             failure: inner.failure.borrow().clone(),
-            nonsense: inner.nonsense.load(Ordering::Relaxed),
+            malformed: inner.malformed.load(Ordering::Relaxed),
         }
     }
 
@@ -452,11 +459,11 @@ impl Consensus {
         let _ = self.inner.raft.shutdown().await;
         // Each proposal and confirmation in progress has a permit. All permits are available once all of them have
         // ended.
-        let _ = self.inner.under_way.acquire_many(MOST_UNDER_WAY).await;
-        self.inner.teller.end();
-        let messenger = locked(&self.messenger).take();
-        if let Some(messenger) = messenger {
-            let _ = messenger.await;
+        let _ = self.inner.in_progress.acquire_many(MOST_IN_PROGRESS).await;
+        self.inner.events.end();
+        let delivery = locked(&self.delivery).take();
+        if let Some(delivery) = delivery {
+            let _ = delivery.await;
         }
         if let Err(error) = self.inner.log.flush().await {
             tracing::warn!("the last of what consensus knew is not on disk: {error}");

@@ -1,13 +1,14 @@
 //! The Raft library's network to other stores.
 
-use super::disks::Disks;
 use super::locked;
-use super::types::{Place, StoreName, Types, Vote};
-use super::wire::{self, Answer, Answered, Asked, Disk, Question, Rpc};
+use super::store_stamps::StoreStamps;
+use super::types::{StoreName, StoreNode, Types, Vote};
+use super::wire::{self, ConsensusQuery, ConsensusReply, QueryMessage, ReplyMessage, Rpc, StoreStamp};
 use crate::store::Store;
 use lockkeeper_member::MemberId;
 use openraft::error::{
-    Fatal, PayloadTooLarge, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable as Gone,
+    Fatal, PayloadTooLarge, RPCError, RaftError, ReplicationClosed, StreamingError,
+    Unreachable as RaftUnreachable,
 };
 use openraft::network::{Backoff, RPCOption};
 use openraft::raft::{
@@ -26,17 +27,17 @@ use tokio::time::Instant;
 /// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Unreachable(pub String);
+pub(crate) struct QueryFailed(pub String);
 
 /// A pending answer.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, Unreachable>> + Send>>;
+pub(crate) type PendingReply = Pin<Box<dyn Future<Output = Result<Vec<u8>, QueryFailed>> + Send>>;
 
 /// The transport of consensus queries to other members.
-pub(crate) trait Ask: Send + Sync + 'static {
+pub(crate) trait QueryTransport: Send + Sync + 'static {
     /// Sends a query to a member, which should be at this address.
-    fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering;
+    fn send_query(&self, to: MemberId, address: &str, query: Vec<u8>, within: Duration) -> PendingReply;
     /// Sends a query to the member that listens at this address.
-    fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering;
+    fn send_query_to_address(&self, address: &str, query: Vec<u8>, within: Duration) -> PendingReply;
 }
 
 /// The connections of this store to the others. Cheap to clone.
@@ -48,100 +49,100 @@ pub(crate) struct Network {
     pub start: u64,
     pub opened: u64,
     /// The highest number of commits seen of each other store.
-    pub disks: Arc<Disks>,
+    pub stamps: Arc<StoreStamps>,
     /// Whether another member has detected that this store is older than its earlier messages.
     pub restored: Arc<AtomicBool>,
-    pub ask: Arc<dyn Ask>,
+    pub transport: Arc<dyn QueryTransport>,
     /// The cluster's id; 0 before there is one.
     pub cluster: Arc<AtomicU64>,
     /// The time of the last answer of each store.
-    pub heard: Arc<Mutex<BTreeMap<StoreName, Instant>>>,
+    pub last_replies: Arc<Mutex<BTreeMap<StoreName, Instant>>>,
     /// Delay before the library tries again.
     pub pause: Duration,
 }
 
 impl Network {
     /// Sends a query to a member, or to the one that listens at the address.
-    pub async fn question(
+    pub async fn query(
         &self,
         to: Option<MemberId>,
         address: &str,
-        question: Question,
+        query: ConsensusQuery,
         within: Duration,
-    ) -> Result<Answer, Unreachable> {
-        let asked = Asked { member: self.member, disk: self.disk(), question };
-        let bytes = wire::write(&asked).map_err(|error| Unreachable(error.to_string()))?;
-        let answering = match to {
-            Some(member) => self.ask.ask(member, address, bytes, within),
-            None => self.ask.ask_address(address, bytes, within),
+    ) -> Result<ConsensusReply, QueryFailed> {
+        let message = QueryMessage { member: self.member, stamp: self.stamp(), query };
+        let bytes = wire::write(&message).map_err(|error| QueryFailed(error.to_string()))?;
+        let pending = match to {
+            Some(member) => self.transport.send_query(member, address, bytes, within),
+            None => self.transport.send_query_to_address(address, bytes, within),
         };
-        let late = |_| Unreachable(format!("no answer from {address} within {within:?}"));
-        let answer = tokio::time::timeout(within, answering).await.map_err(late)??;
-        let answered: Answered = wire::read(&answer)
-            .map_err(|error| Unreachable(format!("{address} gave an answer, but {error}")))?;
-        if !self.disks.accept(&answered.disk) {
-            return Err(Unreachable(format!(
+        let late = |_| QueryFailed(format!("no answer from {address} within {within:?}"));
+        let reply = tokio::time::timeout(within, pending).await.map_err(late)??;
+        let message: ReplyMessage = wire::read(&reply)
+            .map_err(|error| QueryFailed(format!("{address} gave an answer, but {error}")))?;
+        if !self.stamps.accept(&message.stamp) {
+            return Err(QueryFailed(format!(
                 "the disk of the member at {address} was restored from a backup"
             )));
         }
-        if matches!(answered.answer, Answer::Restored) {
+        if matches!(message.reply, ConsensusReply::Restored) {
             self.restored.store(true, Ordering::SeqCst);
-            return Err(Unreachable(String::from("this member's disk was restored from a backup")));
+            return Err(QueryFailed(String::from("this member's disk was restored from a backup")));
         }
-        Ok(answered.answer)
+        Ok(message.reply)
     }
 
     /// This store's name and number of commits, which go with every message.
-    pub fn disk(&self) -> Disk {
+    pub fn stamp(&self) -> StoreStamp {
         let (start, opened) = (self.start, self.opened);
-        Disk { store: self.store.name(), start, opened, commits: self.store.commits() }
+        StoreStamp { store: self.store.name(), start, opened, commits: self.store.commits() }
     }
 
     /// The stores that have answered within this time.
-    pub fn heard_within(&self, lately: Duration) -> Vec<StoreName> {
-        let heard = locked(&self.heard);
-        heard.iter().filter(|(_, at)| at.elapsed() <= lately).map(|(&store, _)| store).collect()
+    pub fn replied_within(&self, silence_limit: Duration) -> Vec<StoreName> {
+        let last_replies = locked(&self.last_replies);
+        last_replies.iter().filter(|(_, at)| at.elapsed() <= silence_limit).map(|(&store, _)| store).collect()
     }
 }
 
 impl RaftNetworkFactory<Types> for Network {
-    type Network = Peer;
+    type Network = RaftPeer;
 
-    async fn new_client(&mut self, target: StoreName, node: &Place) -> Peer {
-        Peer { network: self.clone(), store: target, place: node.clone() }
+    async fn new_client(&mut self, target: StoreName, node: &StoreNode) -> RaftPeer {
+        RaftPeer { network: self.clone(), store: target, node: node.clone() }
     }
 }
 
 /// The connection to one store.
-pub(crate) struct Peer {
+pub(crate) struct RaftPeer {
     network: Network,
     store: StoreName,
-    place: Place,
+    node: StoreNode,
 }
 
-type RpcError = RPCError<StoreName, Place, RaftError<StoreName>>;
+type RpcError = RPCError<StoreName, StoreNode, RaftError<StoreName>>;
 
-impl Peer {
-    async fn say(&self, rpc: Rpc, within: Duration) -> Result<Answer, Gone> {
+impl RaftPeer {
+    async fn send(&self, rpc: Rpc, within: Duration) -> Result<ConsensusReply, RaftUnreachable> {
         let cluster = self.network.cluster.load(Ordering::SeqCst);
-        let question = Question::Raft { cluster, to: self.store, rpc };
-        let asking = self.network.question(Some(self.place.member), &self.place.address, question, within);
-        let answer = asking.await.map_err(|error| Gone::new(&error))?;
-        if let Answer::Refused(why) = answer {
-            return Err(Gone::new(&Unreachable(why)));
+        let query = ConsensusQuery::Raft { cluster, to: self.store, rpc };
+        let pending = self.network.query(Some(self.node.member), &self.node.address, query, within);
+        let reply = pending.await.map_err(|error| RaftUnreachable::new(&error))?;
+        if let ConsensusReply::Refused(why) = reply {
+            return Err(RaftUnreachable::new(&QueryFailed(why)));
         }
-        let mut heard = locked(&self.network.heard);
-        heard.insert(self.store, Instant::now());
-        Ok(answer)
+        let mut last_replies = locked(&self.network.last_replies);
+        last_replies.insert(self.store, Instant::now());
+        Ok(reply)
     }
 }
 
 /// Error: the answer does not fit the query.
-fn beside_the_point() -> Gone {
-    Gone::new(&Unreachable("an answer to another question".to_string()))
+fn unexpected_reply() -> RaftUnreachable {
+    RaftUnreachable::new(&QueryFailed("an answer to another question".to_string()))
 }
 
-impl RaftNetwork<Types> for Peer {
+impl RaftNetwork<Types> for RaftPeer {
     async fn append_entries(
         &mut self,
         rpc: AppendEntriesRequest<Types>,
@@ -153,9 +154,9 @@ impl RaftNetwork<Types> for Peer {
         if entries > 1 && bytes > wire::MOST_BYTES / 2 {
             return Err(RPCError::PayloadTooLarge(PayloadTooLarge::new_entries_hint(entries / 2)));
         }
-        match self.say(rpc, option.hard_ttl()).await? {
-            Answer::Append(answer) => Ok(answer),
-            _ => Err(beside_the_point().into()),
+        match self.send(rpc, option.hard_ttl()).await? {
+            ConsensusReply::Append(reply) => Ok(reply),
+            _ => Err(unexpected_reply().into()),
         }
     }
 
@@ -164,9 +165,9 @@ impl RaftNetwork<Types> for Peer {
         rpc: VoteRequest<StoreName>,
         option: RPCOption,
     ) -> Result<VoteResponse<StoreName>, RpcError> {
-        match self.say(Rpc::Vote(rpc), option.hard_ttl()).await? {
-            Answer::Vote(answer) => Ok(answer),
-            _ => Err(beside_the_point().into()),
+        match self.send(Rpc::Vote(rpc), option.hard_ttl()).await? {
+            ConsensusReply::Vote(reply) => Ok(reply),
+            _ => Err(unexpected_reply().into()),
         }
     }
 
@@ -178,9 +179,9 @@ impl RaftNetwork<Types> for Peer {
         option: RPCOption,
     ) -> Result<SnapshotResponse<StoreName>, StreamingError<Types, Fatal<StoreName>>> {
         let rpc = Rpc::Snapshot { vote, meta: snapshot.meta, state: snapshot.snapshot.into_inner() };
-        match self.say(rpc, option.hard_ttl()).await? {
-            Answer::Snapshot(answer) => Ok(answer),
-            _ => Err(beside_the_point().into()),
+        match self.send(rpc, option.hard_ttl()).await? {
+            ConsensusReply::Snapshot(reply) => Ok(reply),
+            _ => Err(unexpected_reply().into()),
         }
     }
 
@@ -191,9 +192,9 @@ impl RaftNetwork<Types> for Peer {
         _option: RPCOption,
     ) -> Result<
         InstallSnapshotResponse<StoreName>,
-        RPCError<StoreName, Place, RaftError<StoreName, openraft::error::InstallSnapshotError>>,
+        RPCError<StoreName, StoreNode, RaftError<StoreName, openraft::error::InstallSnapshotError>>,
     > {
-        Err(RPCError::Unreachable(beside_the_point()))
+        Err(RPCError::Unreachable(unexpected_reply()))
     }
 
     fn backoff(&self) -> Backoff {

@@ -29,7 +29,7 @@ impl State {
             EntryPayload::Blank => None,
             EntryPayload::Normal(view) => self.propose(entry.log_id.leader_id.term, view),
             EntryPayload::Membership(membership) => {
-                let wanted = membership.nodes().map(|(_, place)| place.epoch_above).max();
+                let wanted = membership.nodes().map(|(_, node)| node.epoch_above).max();
                 self.epoch_above = self.epoch_above.max(wanted.unwrap_or(0));
                 self.membership = Membership::new(Some(entry.log_id), membership);
                 None
@@ -68,7 +68,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::types::{Place, Types};
+    use crate::consensus::types::{StoreNode, Types};
     use lockkeeper_member::{MemberId, Node};
     use openraft::CommittedLeaderId;
 
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn only_the_first_view_starts_above_epoch_above() {
-        let place = |epoch_above| Place { epoch_above, ..Default::default() };
+        let node = |epoch_above| StoreNode { epoch_above, ..Default::default() };
         let members = |above| {
-            let nodes = std::collections::BTreeMap::from([(5, place(above))]);
+            let nodes = std::collections::BTreeMap::from([(5, node(above))]);
             EntryPayload::Membership(openraft::Membership::new(vec![[5].into()], nodes))
         };
         let mut state = State::default();

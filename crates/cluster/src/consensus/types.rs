@@ -13,23 +13,23 @@ openraft::declare_raft_types!(
         D = View,
         R = (),
         NodeId = StoreName,
-        Node = Place,
+        Node = StoreNode,
         Entry = openraft::Entry<Types>,
         SnapshotData = Cursor<Vec<u8>>,
 );
 
 pub(crate) type Entry = openraft::Entry<Types>;
 pub(crate) type LogId = openraft::LogId<StoreName>;
-pub(crate) type Membership = openraft::StoredMembership<StoreName, Place>;
-pub(crate) type Metrics = openraft::RaftMetrics<StoreName, Place>;
+pub(crate) type Membership = openraft::StoredMembership<StoreName, StoreNode>;
+pub(crate) type Metrics = openraft::RaftMetrics<StoreName, StoreNode>;
 pub(crate) type Raft = openraft::Raft<Types>;
-pub(crate) type SnapshotMeta = openraft::SnapshotMeta<StoreName, Place>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<StoreName, StoreNode>;
 pub(crate) type Vote = openraft::Vote<StoreName>;
 
 /// The member and address of a store. It is part of the membership, so that addresses need not be configured at every
 /// member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct StoreNode {
     /// The member that the store belongs to.
     pub member: MemberId,
     /// The address of that member.
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub since: u64,
 }
 
-impl Default for Place {
+impl Default for StoreNode {
     fn default() -> Self {
         Self { member: MemberId(0), address: String::new(), epoch_above: 0, since: 0 }
     }

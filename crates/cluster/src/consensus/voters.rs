@@ -4,19 +4,19 @@
 //! maximum. A store gets a vote only if it is reachable and has caught up, so that no majority ever depends on a store
 //! that still has to learn the log. Changes are made one at a time.
 
-use super::types::{Place, StoreName};
+use super::types::{StoreName, StoreNode};
 use lockkeeper_member::MemberId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The membership as the leader sees it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct LeaderMembership {
     /// The leader's own store.
     pub me: StoreName,
     /// The voters; two sets while a joint change is in progress.
     pub voters: Vec<BTreeSet<StoreName>>,
     /// All stores of the cluster.
-    pub places: BTreeMap<StoreName, Place>,
+    pub nodes: BTreeMap<StoreName, StoreNode>,
     /// Stores that have answered recently.
     pub live: BTreeSet<StoreName>,
     /// Stores that have not answered for so long that another store may get their vote.
@@ -24,69 +24,69 @@ pub(crate) struct Picture {
     /// Stores that have nearly all of the log.
     pub caught_up: BTreeSet<StoreName>,
     /// Stores that ask to join.
-    pub joiners: BTreeMap<StoreName, Place>,
+    pub joiners: BTreeMap<StoreName, StoreNode>,
     /// Members that an operator has removed.
-    pub given_up: BTreeSet<MemberId>,
+    pub removed: BTreeSet<MemberId>,
     pub most_voters: usize,
     /// The leader is about to leave and is the only voter: another store is to get its vote, and to keep it.
-    pub hands_vote_on: bool,
+    pub transfers_vote: bool,
 }
 
 /// One change of the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum MembershipChange {
     /// Makes exactly these stores voters.
     Voters(BTreeSet<StoreName>),
     /// Adds this store as a learner, or changes its address.
-    Place(StoreName, Place),
+    StoreNode(StoreName, StoreNode),
     /// Removes these stores.
     Remove(BTreeSet<StoreName>),
 }
 
-impl Picture {
+impl LeaderMembership {
     /// The next change, if one is needed.
-    pub fn next(&self) -> Option<Step> {
+    pub fn next(&self) -> Option<MembershipChange> {
         // A leader may have crashed between the two phases of a joint change. It is completed first.
-        if let [_, .., wanted] = self.voters.as_slice() {
-            return Some(Step::Voters(wanted.clone()));
+        if let [_, .., target] = self.voters.as_slice() {
+            return Some(MembershipChange::Voters(target.clone()));
         }
         let present = self.voters.first()?;
-        let wanted = self.wanted(present);
-        if wanted != *present {
-            return Some(Step::Voters(wanted));
+        let target = self.target(present);
+        if target != *present {
+            return Some(MembershipChange::Voters(target));
         }
         let gone: BTreeSet<StoreName> = self
-            .places
+            .nodes
             .keys()
             .filter(|&&store| {
-                !present.contains(&store) && (self.is_given_up(store) || self.is_replaced(store))
+                !present.contains(&store) && (self.is_removed(store) || self.is_replaced(store))
             })
             .copied()
             .collect();
         if !gone.is_empty() {
-            return Some(Step::Remove(gone));
+            return Some(MembershipChange::Remove(gone));
         }
         let mut joiners = self.joiners.iter();
         joiners
-            .find(|&(&store, place)| self.is_news(store, place))
-            .map(|(&store, place)| Step::Place(store, place.clone()))
+            .find(|&(&store, node)| self.is_new(store, node))
+            .map(|(&store, node)| MembershipChange::StoreNode(store, node.clone()))
     }
 
     /// Whether the store is not known at this address, and its member has not been removed.
-    pub fn is_news(&self, store: StoreName, place: &Place) -> bool {
-        let known = self.places.get(&store);
-        known.is_none_or(|known| known.address != place.address) && !self.given_up.contains(&place.member)
+    pub fn is_new(&self, store: StoreName, node: &StoreNode) -> bool {
+        let known = self.nodes.get(&store);
+        known.is_none_or(|known| known.address != node.address) && !self.removed.contains(&node.member)
     }
 
-    fn is_given_up(&self, store: StoreName) -> bool {
-        self.places.get(&store).is_some_and(|place| self.given_up.contains(&place.member))
+    fn is_removed(&self, store: StoreName) -> bool {
+        self.nodes.get(&store).is_some_and(|node| self.removed.contains(&node.member))
     }
 
     /// Whether its member has a newer store, which has caught up.
     fn is_replaced(&self, store: StoreName) -> bool {
-        let Some(place) = self.places.get(&store) else { return false };
-        self.places.iter().any(|(&other, newer)| {
-            newer.member == place.member && newer.since > place.since && self.can_vote(other)
+        let Some(node) = self.nodes.get(&store) else { return false };
+        self.nodes.iter().any(|(&other, newer)| {
+            newer.member == node.member && newer.since > node.since && self.can_vote(other)
         })
     }
 
@@ -94,18 +94,18 @@ impl Picture {
         store == self.me || self.live.contains(&store) && self.caught_up.contains(&store)
     }
 
-    fn wanted(&self, present: &BTreeSet<StoreName>) -> BTreeSet<StoreName> {
+    fn target(&self, present: &BTreeSet<StoreName>) -> BTreeSet<StoreName> {
         let members: BTreeSet<MemberId> = self
-            .places
+            .nodes
             .values()
-            .map(|place| place.member)
-            .filter(|member| !self.given_up.contains(member))
+            .map(|node| node.member)
+            .filter(|member| !self.removed.contains(member))
             .collect();
         // Preference: the leader, then reachable voters, then reachable learners, then unreachable voters. So no voter
         // loses its vote unless a reachable store takes its place.
         let rank = |store: StoreName| match (present.contains(&store), self.can_vote(store)) {
             _ if store == self.me => {
-                if self.hands_vote_on {
+                if self.transfers_vote {
                     3
                 } else {
                     0
@@ -119,10 +119,10 @@ impl Picture {
         // Example: five members, at most three voters. Store 10 leads, 20 votes, 30 votes but is silent, 40 and 50 are
         // learners that have caught up: the ranks are 0, 1, 3, 2, 2. Stores 10, 20 and 40 get the votes.
         let mut able: Vec<(u8, MemberId, StoreName)> = self
-            .places
+            .nodes
             .iter()
-            .filter(|&(&store, _)| !self.is_given_up(store) && !self.is_replaced(store))
-            .map(|(&store, place)| (rank(store), place.member, store))
+            .filter(|&(&store, _)| !self.is_removed(store) && !self.is_replaced(store))
+            .map(|(&store, node)| (rank(store), node.member, store))
             .filter(|&(rank, ..)| rank < 4)
             .collect();
         able.sort_unstable();
@@ -144,113 +144,118 @@ pub(crate) fn odd(number: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn place(member: u32, since: u64) -> Place {
-        Place { member: MemberId(member), address: format!("m{member}"), epoch_above: 0, since }
+    fn node(member: u32, since: u64) -> StoreNode {
+        StoreNode { member: MemberId(member), address: format!("m{member}"), epoch_above: 0, since }
     }
 
     /// Stores 10, 20, … of members 1, 2, …, all reachable and caught up.
-    fn picture(members: u32, voters: &[StoreName]) -> Picture {
-        let stores = (1..=members).map(|member| (u64::from(member) * 10, place(member, 0)));
-        let places: BTreeMap<StoreName, Place> = stores.collect();
-        let all: BTreeSet<StoreName> = places.keys().copied().collect();
-        Picture {
+    fn membership(members: u32, voters: &[StoreName]) -> LeaderMembership {
+        let stores = (1..=members).map(|member| (u64::from(member) * 10, node(member, 0)));
+        let nodes: BTreeMap<StoreName, StoreNode> = stores.collect();
+        let all: BTreeSet<StoreName> = nodes.keys().copied().collect();
+        LeaderMembership {
             me: 10,
             voters: vec![voters.iter().copied().collect()],
-            places,
+            nodes,
             live: all.clone(),
             caught_up: all,
             most_voters: 5,
-            ..Picture::default()
+            ..LeaderMembership::default()
         }
     }
 
     #[test]
     fn voters_grow_in_odd_steps_with_stores_that_have_caught_up() {
-        assert_eq!(picture(2, &[10]).next(), None);
-        assert_eq!(picture(3, &[10]).next(), Some(Step::Voters([10, 20, 30].into())));
-        assert_eq!(picture(5, &[10, 20, 30]).next(), Some(Step::Voters([10, 20, 30, 40, 50].into())));
-        assert_eq!(picture(9, &[10, 20, 30, 40, 50]).next(), None);
-        let mut slow = picture(3, &[10]);
+        assert_eq!(membership(2, &[10]).next(), None);
+        assert_eq!(membership(3, &[10]).next(), Some(MembershipChange::Voters([10, 20, 30].into())));
+        assert_eq!(
+            membership(5, &[10, 20, 30]).next(),
+            Some(MembershipChange::Voters([10, 20, 30, 40, 50].into()))
+        );
+        assert_eq!(membership(9, &[10, 20, 30, 40, 50]).next(), None);
+        let mut slow = membership(3, &[10]);
         slow.caught_up.remove(&30);
         assert_eq!(slow.next(), None);
-        let mut silent = picture(3, &[10]);
+        let mut silent = membership(3, &[10]);
         silent.live.remove(&20);
         assert_eq!(silent.next(), None);
     }
 
     #[test]
     fn silent_voter_keeps_its_vote_until_another_store_can_take_it() {
-        let mut silent = picture(3, &[10, 20, 30]);
+        let mut silent = membership(3, &[10, 20, 30]);
         silent.live.remove(&30);
         assert_eq!(silent.next(), None);
         silent.silent.insert(30);
         assert_eq!(silent.next(), None);
-        silent.places.insert(40, place(4, 7));
+        silent.nodes.insert(40, node(4, 7));
         silent.live.insert(40);
         assert_eq!(silent.next(), None, "has not caught up");
         silent.caught_up.insert(40);
-        assert_eq!(silent.next(), Some(Step::Voters([10, 20, 40].into())));
+        assert_eq!(silent.next(), Some(MembershipChange::Voters([10, 20, 40].into())));
     }
 
     #[test]
     fn new_store_of_a_member_replaces_its_old_one() {
-        let mut lost = picture(3, &[10, 20, 30]);
+        let mut lost = membership(3, &[10, 20, 30]);
         lost.live.remove(&30);
-        lost.joiners.insert(31, place(3, 7));
-        assert_eq!(lost.next(), Some(Step::Place(31, place(3, 7))));
-        lost.places.insert(31, place(3, 7));
+        lost.joiners.insert(31, node(3, 7));
+        assert_eq!(lost.next(), Some(MembershipChange::StoreNode(31, node(3, 7))));
+        lost.nodes.insert(31, node(3, 7));
         assert_eq!(lost.next(), None);
         lost.live.insert(31);
         lost.caught_up.insert(31);
-        assert_eq!(lost.next(), Some(Step::Voters([10, 20, 31].into())));
+        assert_eq!(lost.next(), Some(MembershipChange::Voters([10, 20, 31].into())));
         lost.voters = vec![[10, 20, 31].into()];
-        assert_eq!(lost.next(), Some(Step::Remove([30].into())));
-        lost.places.remove(&30);
+        assert_eq!(lost.next(), Some(MembershipChange::Remove([30].into())));
+        lost.nodes.remove(&30);
         assert_eq!(lost.next(), None);
     }
 
     #[test]
     fn removed_member_loses_its_vote_and_then_its_place() {
-        let mut dead = picture(4, &[10, 20, 30]);
-        dead.given_up.insert(MemberId(3));
+        let mut dead = membership(4, &[10, 20, 30]);
+        dead.removed.insert(MemberId(3));
         dead.live.remove(&30);
-        dead.joiners.insert(31, place(3, 9));
-        assert_eq!(dead.next(), Some(Step::Voters([10, 20, 40].into())));
+        dead.joiners.insert(31, node(3, 9));
+        assert_eq!(dead.next(), Some(MembershipChange::Voters([10, 20, 40].into())));
         dead.voters = vec![[10, 20, 40].into()];
-        assert_eq!(dead.next(), Some(Step::Remove([30].into())));
-        dead.places.remove(&30);
+        assert_eq!(dead.next(), Some(MembershipChange::Remove([30].into())));
+        dead.nodes.remove(&30);
         assert_eq!(dead.next(), None);
         // From three to two members: one voter, the leader.
-        let mut three = picture(3, &[10, 20, 30]);
-        three.given_up.insert(MemberId(2));
-        assert_eq!(three.next(), Some(Step::Voters([10].into())));
+        let mut three = membership(3, &[10, 20, 30]);
+        three.removed.insert(MemberId(2));
+        assert_eq!(three.next(), Some(MembershipChange::Voters([10].into())));
     }
 
     #[test]
     fn only_voter_that_leaves_transfers_its_vote_to_a_ready_store() {
-        let mut leaving = Picture { hands_vote_on: true, ..picture(2, &[10]) };
-        assert_eq!(leaving.next(), Some(Step::Voters([20].into())));
+        let mut leaving = LeaderMembership { transfers_vote: true, ..membership(2, &[10]) };
+        assert_eq!(leaving.next(), Some(MembershipChange::Voters([20].into())));
         leaving.voters = vec![[20].into()];
         assert_eq!(leaving.next(), None, "it is not taken back");
         leaving.voters = vec![[10].into()];
         leaving.caught_up.remove(&20);
         assert_eq!(leaving.next(), None);
-        assert_eq!(Picture { hands_vote_on: true, ..picture(1, &[10]) }.next(), None);
+        assert_eq!(LeaderMembership { transfers_vote: true, ..membership(1, &[10]) }.next(), None);
     }
 
     #[test]
     fn unfinished_joint_change_is_completed_first() {
-        let mut joint = picture(5, &[10]);
+        let mut joint = membership(5, &[10]);
         joint.voters.push([10, 20, 30].into());
-        assert_eq!(joint.next(), Some(Step::Voters([10, 20, 30].into())));
+        assert_eq!(joint.next(), Some(MembershipChange::Voters([10, 20, 30].into())));
     }
 
     #[test]
     fn changed_address_is_put_into_the_membership() {
-        let mut moved = picture(3, &[10, 20, 30]);
-        moved.joiners.insert(20, Place { address: "elsewhere".to_string(), ..place(2, 5) });
-        assert!(matches!(moved.next(), Some(Step::Place(20, place)) if place.address == "elsewhere"));
-        moved.joiners.insert(20, place(2, 5));
+        let mut moved = membership(3, &[10, 20, 30]);
+        moved.joiners.insert(20, StoreNode { address: "elsewhere".to_string(), ..node(2, 5) });
+        assert!(
+            matches!(moved.next(), Some(MembershipChange::StoreNode(20, node)) if node.address == "elsewhere")
+        );
+        moved.joiners.insert(20, node(2, 5));
         assert_eq!(moved.next(), None);
     }
 
@@ -261,7 +266,7 @@ mod tests {
         let mut changes = 0;
         for bits in 0..(1_u32 << 13) {
             let bit = |at: u32| bits >> at & 1 == 1;
-            let mut some = picture(5, &[10]);
+            let mut some = membership(5, &[10]);
             for (at, store) in [20, 30, 40, 50].into_iter().enumerate() {
                 let at = at as u32;
                 if bit(at) {
@@ -276,10 +281,10 @@ mod tests {
                 }
             }
             if bit(12) {
-                some.given_up.insert(MemberId(3));
+                some.removed.insert(MemberId(3));
             }
             let before = some.voters[0].clone();
-            let Some(Step::Voters(after)) = some.next() else { continue };
+            let Some(MembershipChange::Voters(after)) = some.next() else { continue };
             changes += 1;
             assert!(after.contains(&10) && after.len() % 2 == 1 && after.len() <= 5, "{some:?}: {after:?}");
             assert!(after.difference(&before).all(|&store| some.can_vote(store)), "{some:?}: {after:?}");

@@ -1,7 +1,7 @@
 //! Encoding of the consensus queries between members.
 
 use super::state::State;
-use super::types::{Place, SnapshotMeta, StoreName, Types, Vote};
+use super::types::{SnapshotMeta, StoreName, StoreNode, Types, Vote};
 use lockkeeper_member::{ClusterSettings, MemberId};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
@@ -20,7 +20,7 @@ pub(crate) const MOST_VIEW_BYTES: usize = 1 << 17;
 
 /// The name and age of a store, which its process sends with every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Disk {
+pub(crate) struct StoreStamp {
     /// The store's name.
     pub store: StoreName,
     /// A random number that the process drew when it opened the store.
@@ -33,28 +33,28 @@ pub(crate) struct Disk {
 
 /// A query and its sender.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct QueryMessage {
     pub member: MemberId,
     /// The sender's store and its number of commits.
-    pub disk: Disk,
-    pub question: Question,
+    pub stamp: StoreStamp,
+    pub query: ConsensusQuery,
 }
 
 /// An answer, and the store of the member that sends it.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Answered {
-    pub disk: Disk,
-    pub answer: Answer,
+pub(crate) struct ReplyMessage {
+    pub stamp: StoreStamp,
+    pub reply: ConsensusReply,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) enum Question {
+pub(crate) enum ConsensusQuery {
     /// Asks for the member's identity and the cluster that it knows.
-    Hello,
+    Identity,
     /// Asks the member to become part of this new cluster.
     Found { cluster: u64 },
     /// Asks the leader to admit the sender.
-    Join { place: Place },
+    Join { node: StoreNode },
     /// Asks the leader to remove this member for good.
     Remove { member: MemberId },
     /// A Raft message from one store of a cluster to another one.
@@ -69,14 +69,14 @@ pub(crate) enum Rpc {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Hello(Hello),
+pub(crate) enum ConsensusReply {
+    Identity(MemberIdentity),
     /// Success: the store is part of the new cluster, was admitted to this one, or was removed from it.
-    Yes {
+    Accepted {
         cluster: u64,
     },
     /// Only the leader can do that. Contains its address, if known.
-    AskLeader(Option<(MemberId, String)>),
+    NotLeader(Option<(MemberId, String)>),
     Append(AppendEntriesResponse<StoreName>),
     Vote(VoteResponse<StoreName>),
     Snapshot(SnapshotResponse<StoreName>),
@@ -88,7 +88,7 @@ pub(crate) enum Answer {
 
 /// The identity of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct MemberIdentity {
     pub member: MemberId,
     pub store: StoreName,
     /// The cluster that it is part of. Set once there is an entry in its log.
@@ -112,11 +112,11 @@ pub(crate) enum Unreadable {
     )]
     Version(u8),
     #[error("it cannot be decoded")]
-    Nonsense,
+    Malformed,
 }
 
 pub(crate) fn write<T: Serialize>(what: &T) -> Result<Vec<u8>, Unreadable> {
-    let bytes = postcard::to_extend(what, vec![VERSION]).map_err(|_| Unreadable::Nonsense)?;
+    let bytes = postcard::to_extend(what, vec![VERSION]).map_err(|_| Unreadable::Malformed)?;
     if bytes.len() > MOST_BYTES { Err(Unreadable::TooLong(bytes.len())) } else { Ok(bytes) }
 }
 
@@ -127,16 +127,16 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
     match bytes.split_first() {
         Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {
             Ok((what, [])) => Ok(what),
-            _ => Err(Unreadable::Nonsense),
+            _ => Err(Unreadable::Malformed),
         },
         Some((&version, _)) => Err(Unreadable::Version(version)),
-        None => Err(Unreadable::Nonsense),
+        None => Err(Unreadable::Malformed),
     }
 }
 
 impl Rpc {
     /// Whether a correct Raft implementation could have sent this. The library assumes it without checking.
-    pub fn makes_sense(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         match self {
             Self::Append(append) => {
                 let mut last = append.prev_log_id;
@@ -150,7 +150,7 @@ impl Rpc {
                         follows && entry.log_id.leader_id.term <= append.vote.leader_id.term
                     })
             }
-            Self::Vote(asked) => !asked.vote.committed && asked.vote.leader_id.voted_for.is_some(),
+            Self::Vote(message) => !message.vote.committed && message.vote.leader_id.voted_for.is_some(),
             Self::Snapshot { vote, meta, state } => vote.committed && State::received(meta, state).is_some(),
         }
     }
@@ -162,18 +162,22 @@ mod tests {
 
     #[test]
     fn decoding_errors_are_distinguished() {
-        let disk = Disk { store: 5, start: 1, opened: 2, commits: 3 };
-        let asked = Asked { member: MemberId(1), disk, question: Question::Found { cluster: 9 } };
-        let bytes = write(&asked).unwrap();
-        assert!(matches!(read::<Asked>(&bytes).unwrap().question, Question::Found { cluster: 9 }));
+        let stamp = StoreStamp { store: 5, start: 1, opened: 2, commits: 3 };
+        let message =
+            QueryMessage { member: MemberId(1), stamp, query: ConsensusQuery::Found { cluster: 9 } };
+        let bytes = write(&message).unwrap();
+        assert!(matches!(read::<QueryMessage>(&bytes).unwrap().query, ConsensusQuery::Found { cluster: 9 }));
         let mut other = bytes.clone();
         other[0] = 9;
-        assert_eq!(read::<Asked>(&other).err(), Some(Unreadable::Version(9)));
-        assert_eq!(read::<Asked>(&bytes[..2]).err(), Some(Unreadable::Nonsense));
-        assert_eq!(read::<Asked>(&[bytes.as_slice(), &[0]].concat()).err(), Some(Unreadable::Nonsense));
-        assert_eq!(read::<Asked>(&[]).err(), Some(Unreadable::Nonsense));
+        assert_eq!(read::<QueryMessage>(&other).err(), Some(Unreadable::Version(9)));
+        assert_eq!(read::<QueryMessage>(&bytes[..2]).err(), Some(Unreadable::Malformed));
         assert_eq!(
-            read::<Asked>(&vec![VERSION; MOST_BYTES + 1]).err(),
+            read::<QueryMessage>(&[bytes.as_slice(), &[0]].concat()).err(),
+            Some(Unreadable::Malformed)
+        );
+        assert_eq!(read::<QueryMessage>(&[]).err(), Some(Unreadable::Malformed));
+        assert_eq!(
+            read::<QueryMessage>(&vec![VERSION; MOST_BYTES + 1]).err(),
             Some(Unreadable::TooLong(MOST_BYTES + 1))
         );
         assert!(write(&vec![0_u8; MOST_BYTES]).is_err());
@@ -189,10 +193,12 @@ mod tests {
                 bytes.push((state >> 56) as u8);
             }
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            if let Ok(Asked { question: Question::Raft { rpc, .. }, .. }) = read::<Asked>(&bytes) {
-                rpc.makes_sense();
+            if let Ok(QueryMessage { query: ConsensusQuery::Raft { rpc, .. }, .. }) =
+                read::<QueryMessage>(&bytes)
+            {
+                rpc.is_valid();
             }
-            let _ = read::<Answered>(&bytes);
+            let _ = read::<ReplyMessage>(&bytes);
         }
     }
 }

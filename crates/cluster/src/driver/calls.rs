@@ -1,32 +1,30 @@
 //! The calls into a running member: from the API, the network and consensus.
 
 use super::{Driver, Message, random};
-use crate::clock::now_ns;
 use crate::consensus::Consensus;
-use crate::engine::{Asked, Engine, Hears, LEAVING, Standing};
+use crate::engine::{
+    ClientTransport, Environment, Immediate, LEAVING, LocalSessions, LockTable, MemberStatus, Operations,
+    RemoteClients,
+};
 use crate::error::{Error, Result};
-use crate::local::{Local, Look};
-use crate::metrics::{Metrics, name_of, seconds};
+use crate::local::{HoldState, LocalClient};
+use crate::metrics::{Metrics, message_name, seconds};
 use crate::net::Net;
-use crate::trouble::Trouble;
+use crate::not_serving::NotServing;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, LockStatus, MemberId, NoFence,
-    PortEvent, Progress, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
+    Acquisition, Body, ClusterSettings, Event, Fence, Frame, LockList, LockMode, LockName, LockRequest,
+    LockScan, LockStatus, MemberId, NoFence, PortEvent, Query, Reply, SessionId, ToMember,
 };
+use lockkeeper_session::Progress;
+use lockkeeper_system::lease_clock::now_ns;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tracing::Span;
 
-impl<P: MutualExclusion> Engine for Driver<P> {
-    fn connect(&self, net: Arc<Net>, consensus: Consensus) {
-        if self.around.set((net, consensus)).is_ok() {
-            self.timer.notify_one();
-        }
-    }
-
+impl<P: MutualExclusion> LocalSessions for Driver<P> {
     fn open(&self) -> u64 {
         let state = &mut *self.turn();
         // The number is random. It need not be secret: clients outside of this process cannot use numbers of resident
@@ -37,14 +35,14 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         }
         state.next_client = client;
         // The first request opens the session at the member, so an idle client costs the member nothing.
-        state.locals.insert(client, Local::new(SessionId { client, number: 0 }));
+        state.locals.insert(client, LocalClient::new(SessionId { client, number: 0 }));
         client
     }
 
     fn close(&self, client: u64) {
         let state = &mut *self.turn();
         if let Some(local) = state.locals.remove(&client)
-            && local.open_in == Some(state.life)
+            && local.open_in == Some(state.incarnations)
         {
             self.step(state, Event::Client(local.session.id(), ToMember::Close));
         }
@@ -54,7 +52,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.lock().locals.get(&client).map(|local| local.session.id())
     }
 
-    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked> {
+    fn acquire(&self, client: u64, wish: LockRequest, span: Span) -> Result<Immediate> {
         let state = &mut *self.turn();
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
@@ -63,54 +61,57 @@ impl<P: MutualExclusion> Engine for Driver<P> {
             return Err(Error::Stopped(String::from(LEAVING)));
         }
         // If the member has started a new incarnation, settle the losses of the previous one first.
-        if state.locals.get(&client).is_some_and(|local| local.is_of_earlier_life(state.life)) {
-            self.look_at_client(state, client, 0);
+        if state.locals.get(&client).is_some_and(|local| local.is_of_earlier_incarnation(state.incarnations))
+        {
+            self.examine_client(state, client, 0);
         }
         self.open_session(state, client)?;
         let local = state.locals.get_mut(&client).expect("the session was opened just before");
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
         let settled = local.session.settle();
-        span.in_scope(|| self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish })));
+        span.in_scope(|| {
+            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request: wish }))
+        });
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
         }
         let lease = self.lease(state, now_ns());
         let local = state.locals.get_mut(&client).expect("the state was locked all the time");
         match local.session.progress(number) {
-            Some(Progress::Held(fence)) if lease.is_worth_telling() => {
+            Some(Progress::Held(fence)) if lease.is_reportable() => {
                 let fence = *fence;
                 local.hold(lease, number);
                 self.metrics.entries.inc();
                 self.metrics.wait.observe(0.0);
-                Ok(Asked::Granted(number, fence))
+                Ok(Immediate::Granted(number, fence))
             }
-            Some(Progress::Over(how)) => Ok(Asked::Ended(*how)),
+            Some(Progress::Ended(how)) => Ok(Immediate::Ended(*how)),
             progress => {
                 if let Some(Progress::Held(_)) = progress {
-                    state.untold.push((client, number));
+                    state.unreported.push((client, number));
                 }
-                Ok(Asked::Later(number, local.wait(lease.now_ns, number, lock, span)))
+                Ok(Immediate::Later(number, local.wait(lease.now_ns, number, lock, span)))
             }
         }
     }
 
-    fn leave(&self, client: u64, number: u64) -> Option<Look> {
+    fn release(&self, client: u64, number: u64) -> Option<HoldState> {
         let state = &mut *self.turn();
         let lease = self.lease(state, now_ns());
         let local = state.locals.get_mut(&client)?;
         let id = local.session.id();
-        let held = local.leave(lease, number);
+        let held = local.release(lease, number);
         self.step(state, Event::Client(id, ToMember::Release { number }));
         let (held_ns, look) = held?;
         self.metrics.hold.observe(seconds(held_ns));
         Some(look)
     }
 
-    fn look(&self, client: u64, number: u64) -> Look {
+    fn hold_state(&self, client: u64, number: u64) -> HoldState {
         let state = self.lock();
-        let (gone, lease) = (Look::Lost("its session was closed"), self.lease(&state, now_ns()));
-        state.locals.get(&client).map_or(gone, |local| local.look(lease, number))
+        let (gone, lease) = (HoldState::Lost("its session was closed"), self.lease(&state, now_ns()));
+        state.locals.get(&client).map_or(gone, |local| local.hold_state(lease, number))
     }
 
     fn promised_until_ns(&self) -> u64 {
@@ -122,32 +123,34 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let state = &mut *self.lock();
         let lease = self.lease(state, now_ns());
         let local = state.locals.get(&client).ok_or(NoFence::NotHeld)?;
-        if let Look::Lost(_) = local.look(lease, number) {
+        if let HoldState::Lost(_) = local.hold_state(lease, number) {
             return Err(NoFence::NotHeld);
         }
         let acquisition = Acquisition { session: local.session.id(), number };
         state.member.draw_fence(lease.now_ns, acquisition).map(Fence::number)
     }
 
+    fn losses(&self, client: u64) -> watch::Receiver<()> {
+        let state = self.lock();
+        state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), LocalClient::changes)
+    }
+
     fn expiring(&self) -> watch::Receiver<u64> {
         self.expiring.subscribe()
     }
 
-    fn trouble(&self) -> Option<Trouble> {
-        self.find_trouble()
+    fn not_serving(&self) -> Option<NotServing> {
+        self.find_not_serving()
     }
+}
 
-    fn changes(&self, client: u64) -> watch::Receiver<()> {
-        let state = self.lock();
-        state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
-    }
-
-    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
+impl<P: MutualExclusion> RemoteClients for Driver<P> {
+    fn attach(&self, transport: Arc<dyn ClientTransport>) -> Result<u64> {
         let state = &mut *self.lock();
         loop {
             let client = random()? & !SessionId::RESIDENT;
             if let Entry::Vacant(place) = state.remotes.entry(client) {
-                place.insert(hears);
+                place.insert(transport);
                 return Ok(client);
             }
         }
@@ -157,53 +160,46 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.lock().remotes.remove(&client);
     }
 
-    fn say(&self, session: SessionId, said: ToMember) {
+    fn handle_client_message(&self, session: SessionId, message: ToMember) {
         let state = &mut *self.lock();
         // Clients in this process are not attached and have other numbers, so no remote message can name their
         // sessions.
         if state.remotes.contains_key(&session.client) {
-            self.step(state, Event::Client(session, said));
+            self.step(state, Event::Client(session, message));
         }
     }
 
-    fn tables(&self) -> watch::Receiver<u64> {
-        let state = &mut *self.lock();
-        // Random, so that no reader confuses it with a number of an earlier process.
-        if state.member.next_change().is_none() {
-            let first = getrandom::u64().map_or(1, |number| (number >> 16) | 1);
-            state.member.begin_journal(first);
-            self.tables.send_replace(first);
-        }
-        self.tables.subscribe()
-    }
-
-    fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+    fn mode_in_use(&self, lock: &LockName) -> Option<LockMode> {
         let state = self.lock();
-        state.member.changes(now_ns(), from, self.config.slice).filter(|_| state.stopped.is_none())
-    }
-
-    fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus {
-        self.lock().member.status_of(now_ns(), lock, most_bytes)
+        if state.stopped.is_some() { None } else { state.member.mode_in_use(lock) }
     }
 
     fn most_own_locks(&self) -> usize {
         let state = self.lock();
         self.config.most_own_locks(state.member.running().map_or(1, |view| view.members.len()))
     }
+}
 
-    fn claimed(&self, lock: &LockName) -> Option<Claim> {
-        let state = self.lock();
-        if state.stopped.is_some() { None } else { state.member.claimed(lock) }
+impl<P: MutualExclusion> LockTable for Driver<P> {
+    fn watch_table(&self) -> watch::Receiver<u64> {
+        let state = &mut *self.lock();
+        // Random, so that no reader confuses it with a number of an earlier process.
+        if state.member.next_change().is_none() {
+            let first = getrandom::u64().map_or(1, |number| (number >> 16) | 1);
+            state.member.begin_journal(first);
+            self.table_versions.send_replace(first);
+        }
+        self.table_versions.subscribe()
     }
 
-    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (LockList, u64) {
         // A long table is read in chunks. The lock is released between two chunks, so that other threads can step the
         // machine.
-        let mut scan = TableScan::new(Query::Page(after), most_bytes);
+        let mut scan = LockScan::new(Query::Page(after), most_bytes);
         loop {
             let state = self.lock();
             if state.stopped.is_some() {
-                return (Table::new(), 0);
+                return (LockList::new(), 0);
             }
             if state.member.scan(now_ns(), self.config.slice, &mut scan) {
                 drop(state);
@@ -212,18 +208,29 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         }
     }
 
-    fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>> {
-        let (told, hears) = oneshot::channel();
+    fn table_changes(&self, from: u64) -> Option<(LockList, u64)> {
+        let state = self.lock();
+        state.member.changes(now_ns(), from, self.config.slice).filter(|_| state.stopped.is_none())
+    }
+
+    fn lock_status(&self, lock: &LockName, most_bytes: usize) -> LockStatus {
+        self.lock().member.status_of(now_ns(), lock, most_bytes)
+    }
+
+    fn query(&self, query: Query) -> oneshot::Receiver<Vec<Reply>> {
+        let (told, transport) = oneshot::channel();
         let state = &mut *self.turn();
         // A member that has stopped does not answer. Dropping `told` notifies the caller.
         if state.stopped.is_none() {
-            state.next_survey += 1;
-            state.surveyors.insert(state.next_survey, told);
-            self.step(state, Event::Survey(state.next_survey, query));
+            state.next_query += 1;
+            state.query_callers.insert(state.next_query, told);
+            self.step(state, Event::Query(state.next_query, query));
         }
-        hears
+        transport
     }
+}
 
+impl<P: MutualExclusion> Operations for Driver<P> {
     fn revoke(&self, lock: LockName, acquisition: Acquisition) {
         if !lock.is_served() {
             return;
@@ -236,7 +243,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.lock().member.settings().clone()
     }
 
-    fn change(&self, settings: ClusterSettings) -> std::result::Result<(), String> {
+    fn propose_settings(&self, settings: ClusterSettings) -> std::result::Result<(), String> {
         let state = &mut *self.turn();
         state.member.check_settings(&settings)?;
         if !state.member.leads() {
@@ -246,11 +253,11 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         Ok(())
     }
 
-    fn standing(&self) -> Standing {
+    fn status(&self) -> MemberStatus {
         let state = self.lock();
         let runs = state.stopped.is_none();
         let lease_ns = if runs { state.member.lease_left_ns(now_ns()) } else { 0 };
-        Standing {
+        MemberStatus {
             node: state.member.node(),
             view: state.member.running().filter(|_| runs).cloned(),
             lease: Duration::from_nanos(lease_ns),
@@ -260,20 +267,38 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         }
     }
 
-    fn standings(&self) -> watch::Receiver<u64> {
-        self.standings.subscribe()
+    fn status_changes(&self) -> watch::Receiver<u64> {
+        self.status_changes.subscribe()
     }
 
-    fn peers(&self, peers: Vec<MemberId>) {
+    fn leave_cluster(&self, drain_ns: u64) {
+        let state = &mut *self.turn();
+        state.leaving = true;
+        self.step(state, Event::Leave { timeout_ns: drain_ns });
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}
+
+impl<P: MutualExclusion> Environment for Driver<P> {
+    fn connect(&self, net: Arc<Net>, consensus: Consensus) {
+        if self.environment.set((net, consensus)).is_ok() {
+            self.timer.notify_one();
+        }
+    }
+
+    fn set_peers(&self, peers: Vec<MemberId>) {
         let state = &mut *self.turn();
         state.peers.clone_from(&peers);
         self.step(state, Event::Peers(peers));
     }
 
-    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
+    fn receive_frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
         // Frames of another cluster with the same name are dropped: the same members may have founded it after the loss
         // of all disks.
-        let own = self.around.get().map_or(0, |(_, consensus)| consensus.cluster_id());
+        let own = self.environment.get().map_or(0, |(_, consensus)| consensus.cluster_id());
         let (cluster, bytes) =
             bytes.split_first_chunk().map_or((0, bytes), |(id, rest)| (u64::from_le_bytes(*id), rest));
         if cluster != own || own == 0 {
@@ -293,7 +318,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if let Body::Link { packet, .. } = &frame.body
             && let Some((_, message)) = &packet.payload
         {
-            self.trace(state, &message.lock, "receives", name_of(&message.words), from);
+            self.trace(state, &message.lock, "receives", message_name(&message.content), from);
         }
         self.step(state, Event::Frame(frame));
         Ok(())
@@ -303,19 +328,13 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.write();
     }
 
-    fn connected(&self, peer: MemberId) {
+    fn peer_connected(&self, peer: MemberId) {
         self.step(&mut self.turn(), Event::Connected(peer));
     }
 
-    fn port(&self, event: PortEvent) {
+    fn consensus_event(&self, event: PortEvent) {
         tracing::debug!(member = %self.me, ?event, "event of consensus");
         self.step(&mut self.turn(), Event::Port(event));
-    }
-
-    fn leave_cluster(&self, patience_ns: u64) {
-        let state = &mut *self.turn();
-        state.leaving = true;
-        self.step(state, Event::Leave { patience_ns });
     }
 
     fn stop(&self, why: &str) {
@@ -327,9 +346,5 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         drop(state);
         drop(remotes);
         self.timer.notify_one();
-    }
-
-    fn metrics(&self) -> &Metrics {
-        &self.metrics
     }
 }

@@ -1,12 +1,12 @@
 //! The clients in this process: the lease that all of them share, and the loss of their holds when it ends.
 
 use super::{Driver, State};
-use crate::clock::now_ns;
 use crate::engine::LEAVING;
 use crate::error::{Error, Result};
-use crate::local::{Lease, Tally};
+use crate::local::{Counts, LocalLease, warning_margin_ns};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, NotOpened, ToMember};
+use lockkeeper_system::lease_clock::now_ns;
 
 /// Maximum number of clients, and of holds of each, that are examined before the lock is released to other threads.
 /// Each one takes some microseconds.
@@ -18,14 +18,14 @@ const LEAVES: &str = "this member is leaving its cluster";
 impl<P: MutualExclusion> Driver<P> {
     /// Holders are warned when less than this is left of the lease.
     fn margin_ns(state: &State<P>) -> u64 {
-        state.member.settings().lease_ns / 5
+        warning_margin_ns(state.member.settings().lease_ns)
     }
 
     /// The lease of the clients in this process at this moment.
-    pub(super) fn lease(&self, state: &State<P>, now: u64) -> Lease {
+    pub(super) fn lease(&self, state: &State<P>, now: u64) -> LocalLease {
         // The promises of a leaving member end at a fixed time, which may pass between two steps.
         let until_ns = state.lease_until_ns.min(state.member.resident_until_ns(now));
-        Lease {
+        LocalLease {
             now_ns: now,
             until_ns,
             number: state.lease_number,
@@ -65,46 +65,46 @@ impl<P: MutualExclusion> Driver<P> {
         state.lease_number += 1;
         state.lease_ended = why;
         self.note_lease_lost(state, now);
-        self.look_at_all(state);
+        self.examine_all_clients(state);
         self.expiring.send_modify(|changes| *changes += 1);
     }
 
     /// Schedules the examination of all clients in this process, some at a time.
-    pub(super) fn look_at_all(&self, state: &mut State<P>) {
+    pub(super) fn examine_all_clients(&self, state: &mut State<P>) {
         state.stale = state.locals.keys().map(|&client| (client, 0)).collect();
         state.armed_ns = 0;
         self.timer.notify_one();
     }
 
     /// Examines the next clients that may have lost holds, up to `AT_ONCE` acquisitions.
-    pub(super) fn look_at_some(&self, state: &mut State<P>) {
+    pub(super) fn examine_some_clients(&self, state: &mut State<P>) {
         let mut left = AT_ONCE;
         while left > 0
             && let Some((client, from)) = state.stale.pop_front()
         {
-            left = left.saturating_sub(1 + self.look_at_client(state, client, from));
+            left = left.saturating_sub(1 + self.examine_client(state, client, from));
         }
     }
 
     /// Settles the losses of a client: releases its lost holds from acquisition `from` on, and repeats its waiting
     /// requests in a new session if the member has started a new incarnation. Returns the number of acquisitions
     /// concerned.
-    pub(super) fn look_at_client(&self, state: &mut State<P>, client: u64, from: u64) -> usize {
+    pub(super) fn examine_client(&self, state: &mut State<P>, client: u64, from: u64) -> usize {
         let lease = self.lease(state, now_ns());
-        let (life, leaving) = (state.life, state.leaving);
+        let (incarnations, leaving) = (state.incarnations, state.leaving);
         let Some(local) = state.locals.get_mut(&client) else { return 0 };
-        if local.is_of_earlier_life(life) {
+        if local.is_of_earlier_incarnation(incarnations) {
             if local.begin_again(state.lease_ended) {
                 self.metrics.lost_leases.inc();
             }
-            let wishes = local.session.wishes();
+            let wishes = local.session.waiting_requests();
             if wishes.is_empty() || self.open_session(state, client).is_err() {
                 return 0;
             }
             let Some(local) = state.locals.get_mut(&client) else { return 0 };
             let (id, settled, count) = (local.session.id(), local.session.settle(), wishes.len());
             for (number, wish) in wishes {
-                self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
+                self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request: wish }));
             }
             return count;
         }
@@ -135,7 +135,7 @@ impl<P: MutualExclusion> Driver<P> {
         let Some(local) = state.locals.get_mut(&client) else {
             return Err(Error::Stopped(String::from("its session was closed")));
         };
-        if local.open_in != Some(state.life) {
+        if local.open_in != Some(state.incarnations) {
             let id = local.session.id();
             state.member.open_resident(now_ns(), id).map_err(|why| match why {
                 NotOpened::Leaving => Error::Stopped(String::from(LEAVING)),
@@ -143,7 +143,7 @@ impl<P: MutualExclusion> Driver<P> {
                     Error::Unavailable(format!("the session {id} cannot be opened: {why:?}"))
                 }
             })?;
-            local.open_in = Some(state.life);
+            local.open_in = Some(state.incarnations);
         }
         Ok(())
     }
@@ -158,13 +158,13 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     /// Notifies the waiters whose grants were deferred because the lease was too short, if it is long enough now.
-    pub(super) fn tell_untold(&self, state: &mut State<P>, lease: Lease, tally: &mut Tally) {
-        if state.untold.is_empty() || !lease.is_worth_telling() {
+    pub(super) fn report_grants(&self, state: &mut State<P>, lease: LocalLease, counts: &mut Counts) {
+        if state.unreported.is_empty() || !lease.is_reportable() {
             return;
         }
-        for (client, number) in std::mem::take(&mut state.untold) {
+        for (client, number) in std::mem::take(&mut state.unreported) {
             if let Some(local) = state.locals.get_mut(&client) {
-                local.settle(lease, number, tally);
+                local.settle(lease, number, counts);
             }
         }
     }

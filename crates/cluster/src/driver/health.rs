@@ -1,21 +1,21 @@
 //! The health of the member: whether it can serve, the reason if it cannot, and the log messages about it.
 
 use super::{Driver, State};
-use crate::clock::now_ns;
-use crate::trouble::{Reason, Trouble};
+use crate::not_serving::{NotServing, NotServingReason};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::MemberId;
+use lockkeeper_system::lease_clock::now_ns;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A change of the lease that is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum LeaseChange {
     /// The lease is lost.
     Lost,
     /// The member has a lease again, after this many nanoseconds without one.
-    Back(u64),
+    Regained(u64),
 }
 
 /// The message of a panic.
@@ -37,30 +37,30 @@ impl<P: MutualExclusion> Driver<P> {
 
     pub(super) fn begin_lease(&self, state: &mut State<P>, now: u64) {
         state.excluded = false;
-        state.news.push(News::Back(now.saturating_sub(state.without_lease_since_ns)));
+        state.lease_changes.push(LeaseChange::Regained(now.saturating_sub(state.without_lease_since_ns)));
     }
 
     pub(super) fn note_lease_lost(&self, state: &mut State<P>, now: u64) {
         state.without_lease_since_ns = now;
         if !state.leaving {
-            state.news.push(News::Lost);
+            state.lease_changes.push(LeaseChange::Lost);
         }
     }
 
     /// Logs the changes of the lease. It is called outside of steps, since it queries consensus.
-    pub(super) fn log_news(&self) {
-        let news = std::mem::take(&mut self.lock().news);
-        for news in news {
-            match (news, self.find_trouble()) {
-                (News::Back(ns), _) => {
+    pub(super) fn log_lease_changes(&self) {
+        let lease_changes = std::mem::take(&mut self.lock().lease_changes);
+        for lease_changes in lease_changes {
+            match (lease_changes, self.find_not_serving()) {
+                (LeaseChange::Regained(ns), _) => {
                     let after_ms = ns / 1_000_000;
                     tracing::info!(member = %self.me, after_ms, "has a lease, and can grant locks");
                 }
-                (News::Lost, Some(trouble)) => {
-                    tracing::warn!(member = %self.me, %trouble, "the lease is lost: no lock is granted here");
+                (LeaseChange::Lost, Some(not_serving)) => {
+                    tracing::warn!(member = %self.me, trouble = %not_serving, "the lease is lost: no lock is granted here");
                 }
                 // A lease has been obtained again in the meantime.
-                (News::Lost, None) => {
+                (LeaseChange::Lost, None) => {
                     tracing::warn!(member = %self.me, "the lease was lost for a moment: it was renewed too late");
                 }
             }
@@ -68,7 +68,7 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     /// The reason why the member grants no locks. `None` if it does.
-    pub(super) fn find_trouble(&self) -> Option<Trouble> {
+    pub(super) fn find_not_serving(&self) -> Option<NotServing> {
         let (now, state) = (now_ns(), self.lock());
         let has_lease = state.member.lease_left_ns(now) > 0;
         let (in_view, excluded) = (state.member.running().is_some(), state.excluded);
@@ -78,40 +78,40 @@ impl<P: MutualExclusion> Driver<P> {
         // Consensus calls this driver while it holds its own locks, so the state must be unlocked before consensus is
         // queried.
         drop(state);
-        let trouble = |reason, lasts, unreachable| {
-            Some(Trouble { member: self.me, reason, has_lease, lasts, unreachable })
+        let not_serving = |reason, lasts, unreachable| {
+            Some(NotServing { member: self.me, reason, has_lease, lasts, unreachable })
         };
         match stopped {
-            _ if left => return trouble(Reason::Left, None, Vec::new()),
-            Some(why) => return trouble(Reason::Stopped(why), None, Vec::new()),
+            _ if left => return not_serving(NotServingReason::Left, None, Vec::new()),
+            Some(why) => return not_serving(NotServingReason::Stopped(why), None, Vec::new()),
             None if has_lease && in_view => return None,
             None => {}
         }
         let lasts = (!has_lease).then_some(lasts);
-        let Some((net, consensus)) = self.around.get() else {
-            return trouble(Reason::Starts, lasts, Vec::new());
+        let Some((net, consensus)) = self.environment.get() else {
+            return not_serving(NotServingReason::Starts, lasts, Vec::new());
         };
         let status = consensus.status();
         let others = |of: &BTreeSet<MemberId>| -> Vec<MemberId> {
             of.iter().copied().filter(|id| *id != self.me && !net.is_connected(*id)).collect()
         };
         let unreachable = others(&status.members);
-        let reason = if let Some(why) = status.failure.or(status.trouble) {
-            Reason::Waits(why)
+        let reason = if let Some(why) = status.failure.or(status.obstacle) {
+            NotServingReason::Waits(why)
         } else if founds {
-            Reason::Founds
+            NotServingReason::Founds
         } else if has_lease {
-            Reason::ViewChanges
+            NotServingReason::ViewChanges
         } else {
             let (voters, missing) = (status.voters.len(), others(&status.voters).len());
             match status.leader {
-                None => Reason::NoLeader { voters, missing },
-                Some(leader) if leader == self.me => Reason::NoQuorum { leader, voters, missing },
-                Some(leader) if unreachable.contains(&leader) => Reason::LeaderUnreachable(leader),
-                Some(leader) if excluded || !in_view => Reason::Joins { leader, excluded },
-                Some(leader) => Reason::NoQuorum { leader, voters, missing },
+                None => NotServingReason::NoLeader { voters, missing },
+                Some(leader) if leader == self.me => NotServingReason::NoQuorum { leader, voters, missing },
+                Some(leader) if unreachable.contains(&leader) => NotServingReason::LeaderUnreachable(leader),
+                Some(leader) if excluded || !in_view => NotServingReason::Joins { leader, excluded },
+                Some(leader) => NotServingReason::NoQuorum { leader, voters, missing },
             }
         };
-        trouble(reason, lasts, unreachable)
+        not_serving(reason, lasts, unreachable)
     }
 }

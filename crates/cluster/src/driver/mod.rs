@@ -10,17 +10,17 @@ mod calls;
 mod clients;
 mod health;
 
-use crate::clock::now_ns;
 use crate::consensus::Consensus;
-use crate::engine::Hears;
+use crate::engine::ClientTransport;
 use crate::error::{Error, Result};
-use crate::local::{Local, Tally};
-use crate::metrics::{self, Metrics, name_of, seconds, word};
+use crate::local::{Counts, LocalClient};
+use crate::metrics::{self, Metrics, message_name, result_label, seconds};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Reply, ToClient,
 };
+use lockkeeper_system::lease_clock::now_ns;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,12 +35,12 @@ struct State<P: MutualExclusion> {
     member: Member<P>,
     out: Out<Message<P>>,
     peers: Vec<MemberId>,
-    locals: BTreeMap<u64, Local>,
+    locals: BTreeMap<u64, LocalClient>,
     /// The transports of clients outside of this process.
-    remotes: HashMap<u64, Arc<dyn Hears>>,
+    remotes: HashMap<u64, Arc<dyn ClientTransport>>,
     /// The callers that wait for the replies to their queries, by query.
-    surveyors: HashMap<u64, oneshot::Sender<Vec<Reply>>>,
-    next_survey: u64,
+    query_callers: HashMap<u64, oneshot::Sender<Vec<Reply>>>,
+    next_query: u64,
     /// For each peer, the epoch and the number of the next new message. A message with a lower number is a
     /// retransmission.
     sent: HashMap<Node, (u64, u64)>,
@@ -58,14 +58,14 @@ struct State<P: MutualExclusion> {
     /// Whether this member was excluded from a view and has not had a lease since.
     excluded: bool,
     /// Changes of the lease to log, outside of a step.
-    news: Vec<health::News>,
+    lease_changes: Vec<health::LeaseChange>,
     /// Number of incarnations of the member in this process.
-    life: u64,
+    incarnations: u64,
     /// Clients in this process that may have lost holds and have not been examined since, each with the acquisition to
     /// start at.
     stale: VecDeque<(u64, u64)>,
     /// Granted acquisitions whose waiters are not notified yet, because the lease was too short.
-    untold: Vec<(u64, u64)>,
+    unreported: Vec<(u64, u64)>,
     /// The time at which the timer wakes.
     armed_ns: u64,
     serving: bool,
@@ -83,13 +83,13 @@ pub(crate) struct Driver<P: MutualExclusion> {
     state: Mutex<State<P>>,
     /// Number of threads that wait for the lock of the state.
     waiting: AtomicUsize,
-    around: OnceLock<(Arc<Net>, Consensus)>,
+    environment: OnceLock<(Arc<Net>, Consensus)>,
     timer: Notify,
-    standings: watch::Sender<u64>,
+    status_changes: watch::Sender<u64>,
     /// Changes when the lease is about to end. Tasks that watch a hold check it then, and need no timers of their own.
     expiring: watch::Sender<u64>,
     /// The number of the next change of the table. Changes are recorded from the first subscription on.
-    tables: watch::Sender<u64>,
+    table_versions: watch::Sender<u64>,
     metrics: Metrics,
 }
 
@@ -110,8 +110,8 @@ impl<P: MutualExclusion> Driver<P> {
             peers: config.peers.clone(),
             locals: BTreeMap::new(),
             remotes: HashMap::new(),
-            surveyors: HashMap::new(),
-            next_survey: 0,
+            query_callers: HashMap::new(),
+            next_query: 0,
             sent: HashMap::new(),
             next_client: random()?,
             lease_until_ns: 0,
@@ -120,10 +120,10 @@ impl<P: MutualExclusion> Driver<P> {
             warned: false,
             without_lease_since_ns: now,
             excluded: false,
-            news: Vec::new(),
-            life: 0,
+            lease_changes: Vec::new(),
+            incarnations: 0,
             stale: VecDeque::new(),
-            untold: Vec::new(),
+            unreported: Vec::new(),
             armed_ns: 0,
             serving: false,
             leaving: false,
@@ -136,11 +136,11 @@ impl<P: MutualExclusion> Driver<P> {
             config,
             state: Mutex::new(state),
             waiting: AtomicUsize::new(0),
-            around: OnceLock::new(),
+            environment: OnceLock::new(),
             timer: Notify::new(),
-            standings: watch::Sender::new(0),
+            status_changes: watch::Sender::new(0),
             expiring: watch::Sender::new(0),
-            tables: watch::Sender::new(0),
+            table_versions: watch::Sender::new(0),
             metrics: Metrics::new(),
         });
         tokio::spawn(tick(Arc::downgrade(&driver)));
@@ -173,7 +173,7 @@ impl<P: MutualExclusion> Driver<P> {
 
     /// Writes the sent frames, while other threads may use the state.
     fn write(&self) {
-        if let Some((net, _)) = self.around.get() {
+        if let Some((net, _)) = self.environment.get() {
             net.flush();
         }
     }
@@ -201,59 +201,62 @@ impl<P: MutualExclusion> Driver<P> {
         self.follow_lease(state, now);
         let mut out = std::mem::take(&mut state.out);
         for frame in out.frames.drain(..) {
-            self.post(state, &frame);
+            self.send_frame(state, &frame);
         }
-        if let Some((_, consensus)) = self.around.get() {
+        if let Some((_, consensus)) = self.environment.get() {
             for request in out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => consensus.propose(view),
-                    PortRequest::Confirm { question, term } => consensus.confirm(question, term),
+                    PortRequest::Confirm { number: question, term } => consensus.confirm(question, term),
                     PortRequest::StepDown { .. } => consensus.step_down(),
                 }
             }
         }
-        let (mut tally, mut ended) = (Tally::default(), Vec::new());
+        let (mut counts, mut ended) = (Counts::default(), Vec::new());
         if let Some(next) = state.member.next_change() {
-            self.tables.send_if_modified(|before| std::mem::replace(before, next) != next);
+            self.table_versions.send_if_modified(|before| std::mem::replace(before, next) != next);
         }
         let lease = self.lease(state, now);
-        for (session, said) in out.clients.drain(..) {
+        for (session, message) in out.clients.drain(..) {
             if let Some(remote) = state.remotes.get(&session.client) {
-                remote.hear(session, said);
+                remote.deliver(session, message);
             } else if let Some(local) = state.locals.get_mut(&session.client)
                 && local.session.id() == session
             {
-                if said == ToClient::NoSession {
+                if message == ToClient::NoSession {
                     ended.push(session.client);
-                } else if let ToClient::Granted { number, .. } = said {
-                    if local.hear(lease, said, &mut tally) {
-                        state.untold.push((session.client, number));
+                } else if let ToClient::Granted { number, .. } = message {
+                    if local.receive(lease, message, &mut counts) {
+                        state.unreported.push((session.client, number));
                     }
                 } else {
-                    local.hear(lease, said, &mut tally);
+                    local.receive(lease, message, &mut counts);
                 }
             }
         }
-        self.tell_untold(state, lease, &mut tally);
-        self.count(&tally);
+        self.report_grants(state, lease, &mut counts);
+        self.count(&counts);
         let notes = std::mem::take(&mut out.notes);
         state.out = out;
         for client in ended {
             self.end_local(state, client);
         }
         for note in notes {
-            self.note(state, note);
+            self.handle_note(state, note);
         }
         self.watch(state, now);
     }
 
-    fn count(&self, tally: &Tally) {
-        for waited_ns in &tally.waited_ns {
+    fn count(&self, counts: &Counts) {
+        for waited_ns in &counts.waited_ns {
             self.metrics.entries.inc();
             self.metrics.wait.observe(seconds(*waited_ns));
         }
-        for how in &tally.ended {
-            self.metrics.acquisitions.get_or_create(&metrics::Result { result: word(*how) }).inc();
+        for how in &counts.ended {
+            self.metrics
+                .acquisitions
+                .get_or_create(&metrics::ResultLabel { result: result_label(*how) })
+                .inc();
         }
     }
 
@@ -266,16 +269,16 @@ impl<P: MutualExclusion> Driver<P> {
         let serving = state.member.running().is_some() && state.member.lease_left_ns(now) > 0;
         if serving != state.serving {
             state.serving = serving;
-            self.standings.send_modify(|changes| *changes += 1);
+            self.status_changes.send_modify(|changes| *changes += 1);
         }
     }
 
     /// Appends a frame to the buffer of its peer.
-    fn post(&self, state: &mut State<P>, frame: &Frame<Message<P>>) {
+    fn send_frame(&self, state: &mut State<P>, frame: &Frame<Message<P>>) {
         if let Body::Link { epoch, packet } = &frame.body
             && let Some((number, message)) = &packet.payload
         {
-            let to = Node { id: frame.to, incarnation: frame.life.unwrap_or_default() };
+            let to = Node { id: frame.to, incarnation: frame.incarnation.unwrap_or_default() };
             // Example: messages 4 and 5 of epoch 7 have been sent, so `next` is (7, 6). Message 5 of epoch 7 is now a
             // retransmission; message 1 of epoch 8 is new, because epochs are compared first.
             let next = state.sent.entry(to).or_default();
@@ -283,12 +286,12 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.resent.inc();
             } else {
                 *next = (*epoch, number + 1);
-                let kind = name_of(&message.words);
-                self.metrics.messages.get_or_create(&metrics::Word { kind }).inc();
+                let kind = message_name(&message.content);
+                self.metrics.messages.get_or_create(&metrics::KindLabel { kind }).inc();
                 self.trace(state, &message.lock, "sends", kind, frame.to);
             }
         }
-        if let Some((net, consensus)) = self.around.get() {
+        if let Some((net, consensus)) = self.environment.get() {
             let cluster = consensus.cluster_id();
             net.send(frame.to, |buffer| {
                 buffer.extend_from_slice(&cluster.to_le_bytes());
@@ -324,16 +327,16 @@ impl<P: MutualExclusion> Driver<P> {
         }
         let here = state.locals.values().find_map(|local| local.waiting_for(lock).next());
         let here = here.map(|waiting| waiting.span.clone());
-        let span = here.or_else(|| state.remotes.values().find_map(|remote| remote.traced(lock)));
+        let span = here.or_else(|| state.remotes.values().find_map(|remote| remote.wait_span(lock)));
         match span {
             Some(span) => tracing::debug!(parent: &span, %lock, kind, %peer, "{verb}"),
             None => tracing::debug!(%lock, kind, %peer, "{verb}"),
         }
     }
 
-    fn note(&self, state: &mut State<P>, note: Note) {
+    fn handle_note(&self, state: &mut State<P>, note: Note) {
         match note {
-            Note::Wedged { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
+            Note::Frozen { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
             Note::Reported { .. } => {}
             Note::Refused { from, why } => {
                 self.metrics.refused.inc();
@@ -353,7 +356,7 @@ impl<P: MutualExclusion> Driver<P> {
                 // Keep only the numbers of the new view: this very step may have sent messages in it, and these may
                 // have to be retransmitted.
                 state.sent.retain(|_, &mut (of, _)| of == epoch);
-                self.standings.send_modify(|changes| *changes += 1);
+                self.status_changes.send_modify(|changes| *changes += 1);
             }
             Note::Excluded if !state.leaving => self.begin_again(state),
             // A leaving member is out of the view, whether it left in order or was excluded.
@@ -362,9 +365,9 @@ impl<P: MutualExclusion> Driver<P> {
                 state.left = true;
                 self.halt(state, "it has left its cluster");
             }
-            Note::Survey(number, replies) => {
-                if let Some(surveyor) = state.surveyors.remove(&number) {
-                    let _ = surveyor.send(replies);
+            Note::Replies(number, replies) => {
+                if let Some(caller) = state.query_callers.remove(&number) {
+                    let _ = caller.send(replies);
                 }
             }
         }
@@ -385,7 +388,7 @@ impl<P: MutualExclusion> Driver<P> {
                 // table again.
                 if let Some(next) = before.next_change() {
                     state.member.begin_journal(next + 1);
-                    self.tables.send_replace(next + 1);
+                    self.table_versions.send_replace(next + 1);
                 }
                 // The old state may contain millions of locks. It is freed on another thread, so that callers need not
                 // wait for it.
@@ -393,16 +396,16 @@ impl<P: MutualExclusion> Driver<P> {
             }
             Err(error) => return self.fail(state, &error.to_string()),
         }
-        self.metrics.lives.inc();
+        self.metrics.incarnations.inc();
         state.sent.clear();
         state.armed_ns = 0;
         self.timer.notify_one();
         state.excluded = true;
         self.end_lease(state, now_ns(), "this member was excluded from the view");
-        state.life += 1;
-        self.look_at_all(state);
-        if let Some((_, consensus)) = self.around.get() {
-            consensus.tell_again();
+        state.incarnations += 1;
+        self.examine_all_clients(state);
+        if let Some((_, consensus)) = self.environment.get() {
+            consensus.repeat_events();
         }
     }
 
@@ -412,10 +415,10 @@ impl<P: MutualExclusion> Driver<P> {
         }
         state.stopped = Some(String::from(why));
         state.lease_until_ns = 0;
-        state.surveyors.clear();
+        state.query_callers.clear();
         state.stale.clear();
-        state.untold.clear();
-        self.standings.send_modify(|changes| *changes += 1);
+        state.unreported.clear();
+        self.status_changes.send_modify(|changes| *changes += 1);
     }
 
     /// Handles expired timers and pending work. Returns the time until the next call; `None` if the member has stopped.
@@ -425,7 +428,7 @@ impl<P: MutualExclusion> Driver<P> {
             return None;
         }
         self.step(state, Event::Tick);
-        self.look_at_some(state);
+        self.examine_some_clients(state);
         let now = now_ns();
         let lease_ns = self.warn_of_end(state, now);
         // If clients remain to be examined, call again at once. Other threads get the lock in between.
@@ -472,7 +475,7 @@ async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
     loop {
         let Some(driver) = driver.upgrade() else { return };
         let after = driver.ticks();
-        driver.log_news();
+        driver.log_lease_changes();
         let Some(after) = after else { return };
         if after.is_zero() {
             // Long work continues at once, but threads that wait for the lock go first.

@@ -2,8 +2,8 @@
 
 use super::Limits;
 use super::counters::{Counters, Refusal};
-use super::outbox::{Outbox, Pen};
-use super::records::{Incoming, Kind, Malformed};
+use super::outbox::{Outbox, Writer};
+use super::records::{Incoming, Malformed, RecordHeader};
 use super::tls::member_of;
 use lockkeeper_member::MemberId;
 use rustls::pki_types::CertificateDer;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsStream;
 /// Both halves of a connection, with or without TLS.
 pub(super) struct Connection {
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    pub writer: Pen,
+    pub writer: Writer,
     /// The certificate of the other side. `None` without TLS.
     certificate: Option<CertificateDer<'static>>,
 }
@@ -41,7 +41,7 @@ impl Connection {
         self.certificate.as_ref().is_none_or(|shown| member_of(shown) == Some(member))
     }
 
-    pub async fn say(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.writer.write_all(bytes).await?;
         self.writer.flush().await
     }
@@ -91,7 +91,7 @@ impl fmt::Display for End {
 pub(super) async fn read(
     mut reader: impl AsyncRead + Unpin,
     incoming: &mut Incoming,
-    heard: &AtomicBool,
+    received: &AtomicBool,
     counters: &Counters,
     mut batch: impl FnMut(&mut Incoming) -> Result<(), End>,
 ) -> End {
@@ -101,7 +101,7 @@ pub(super) async fn read(
             Ok(bytes) => counters.bytes_in.add(bytes),
             Err(error) => return End::Broken(error),
         }
-        heard.store(true, Relaxed);
+        received.store(true, Relaxed);
         if let Err(end) = batch(incoming) {
             return end;
         }
@@ -116,8 +116,8 @@ pub(super) async fn write(outbox: &Outbox, counters: &Counters) -> End {
             Err(error) => return End::Broken(error),
         };
         let written = async {
-            taken.pen.write_all(&taken.bytes).await?;
-            taken.pen.flush().await
+            taken.writer.write_all(&taken.bytes).await?;
+            taken.writer.flush().await
         };
         if let Err(error) = written.await {
             return End::Broken(error);
@@ -134,16 +134,16 @@ pub(super) async fn write(outbox: &Outbox, counters: &Counters) -> End {
 ///
 /// Silence is counted in iterations of this loop and not by the clock, so that a process that was suspended does not
 /// close connections for its own pause.
-pub(super) async fn keep_alive(outbox: &Outbox, heard: &AtomicBool, limits: &Limits) -> End {
+pub(super) async fn keep_alive(outbox: &Outbox, received: &AtomicBool, limits: &Limits) -> End {
     let turn = limits.ping_every / 2;
     let mut silence = Duration::ZERO;
     loop {
         tokio::time::sleep(turn).await;
-        if !outbox.has_said() {
+        if !outbox.has_written() {
             // If there is no room for a ping, other data are pending.
-            let _ = outbox.append(Kind::Ping, 0, |_| ());
+            let _ = outbox.append(RecordHeader::Ping, 0, |_| ());
         }
-        if heard.swap(false, Relaxed) {
+        if received.swap(false, Relaxed) {
             silence = Duration::ZERO;
             continue;
         }

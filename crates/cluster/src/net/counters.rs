@@ -43,7 +43,7 @@ pub enum Refusal {
     /// The member rejected a frame.
     Frame,
     /// There are more queries in progress than the limit.
-    Question,
+    Query,
     /// The other side did not prove that it has the cluster's join token.
     Token,
 }
@@ -59,7 +59,7 @@ impl Refusal {
         Self::TooLong,
         Self::Malformed,
         Self::Frame,
-        Self::Question,
+        Self::Query,
         Self::Token,
     ];
 
@@ -75,7 +75,7 @@ impl Refusal {
             Self::TooLong => "too_long",
             Self::Malformed => "malformed",
             Self::Frame => "frame",
-            Self::Question => "question",
+            Self::Query => "question",
             Self::Token => "join_token",
         }
     }

@@ -2,10 +2,10 @@
 
 use super::connection::{self, Connection};
 use super::counters::{Counters, Refusal};
-use super::hello::{self, Confirm, Hello, Purpose, Reply, VERSIONS, Why};
+use super::hello::{self, Confirm, Hello, HelloRejection, HelloReply, Purpose, VERSIONS};
 use super::outbox::Outbox;
 use super::proof::{self, Side};
-use super::records::{Incoming, Kind, Record};
+use super::records::{Incoming, Record, RecordHeader};
 use super::tls::{Ready, Tls};
 use super::{Error, Limits, Unreachable};
 use crate::join_token::JoinToken;
@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 /// A member's identity and settings for outgoing connections.
 #[derive(Debug)]
-pub struct Caller {
+pub struct Dialler {
     pub(super) me: MemberId,
     pub(super) cluster: String,
     pub(super) token: JoinToken,
@@ -32,14 +32,14 @@ pub struct Caller {
 
 /// The reason why no connection was established.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct DialFailed {
     pub why: String,
     /// Set if one side rejected the other; `None` if the other side could not be reached.
     pub refusal: Option<Refusal>,
 }
 
-impl Failed {
-    fn absent(why: impl ToString) -> Self {
+impl DialFailed {
+    fn unreachable(why: impl ToString) -> Self {
         Self { why: why.to_string(), refusal: None }
     }
 
@@ -48,7 +48,7 @@ impl Failed {
     }
 }
 
-impl Caller {
+impl Dialler {
     /// Validates the settings and the certificates.
     pub fn new(
         me: MemberId,
@@ -100,38 +100,38 @@ impl Caller {
     }
 
     /// Sends one query to the member that listens at an address.
-    pub async fn ask(
+    pub async fn query(
         &self,
         address: &str,
-        question: &[u8],
+        query: &[u8],
         within: Duration,
         counters: &Counters,
     ) -> Result<Vec<u8>, Unreachable> {
-        let asked = timeout(within, self.ask_at(address, question, counters)).await;
-        asked.unwrap_or_else(|_| Err(Unreachable(format!("no answer from {address} within {within:?}"))))
+        let result = timeout(within, self.query_at(address, query, counters)).await;
+        result.unwrap_or_else(|_| Err(Unreachable(format!("no answer from {address} within {within:?}"))))
     }
 
-    async fn ask_at(
+    async fn query_at(
         &self,
         address: &str,
-        question: &[u8],
+        query: &[u8],
         counters: &Counters,
     ) -> Result<Vec<u8>, Unreachable> {
         let failed = |why: &str| Unreachable(format!("cannot ask {address}: {why}"));
-        let dialled = self.dial(address, None, Purpose::Questions).await;
+        let dialled = self.dial(address, None, Purpose::Queries).await;
         let Connection { reader, writer, .. } = dialled.map_err(|error| failed(&error.why))?;
-        let (outbox, heard) = (Outbox::new(self.limits.queue_bytes), AtomicBool::default());
+        let (outbox, received) = (Outbox::new(self.limits.queue_bytes), AtomicBool::default());
         let _connected = outbox.connect(writer, self.limits.queue_bytes, 0);
         outbox
-            .append(Kind::Question(0), self.limits.frame_bytes, |out| out.extend(question))
+            .append(RecordHeader::Query(0), self.limits.frame_bytes, |out| out.extend(query))
             .map_err(|_| failed("the question is too long"))?;
-        let mut answer = None;
+        let mut reply = None;
         let mut incoming = Incoming::new(self.limits.frame_bytes);
         let take = |incoming: &mut Incoming| {
             while let Some(record) = incoming.next().map_err(connection::End::Malformed)? {
                 match record {
-                    Record::Answer(_, bytes) => answer = Some(Ok(bytes.to_vec())),
-                    Record::Declined(_) => answer = Some(Err(failed("it has too many questions to answer"))),
+                    Record::Reply(_, bytes) => reply = Some(Ok(bytes.to_vec())),
+                    Record::Declined(_) => reply = Some(Err(failed("it has too many questions to answer"))),
                     Record::Ping => continue,
                     _ => return Err(connection::End::Misplaced("a frame or a question")),
                 }
@@ -140,10 +140,10 @@ impl Caller {
             Ok(())
         };
         let end = tokio::select! {
-            end = connection::read(reader, &mut incoming, &heard, counters, take) => end,
+            end = connection::read(reader, &mut incoming, &received, counters, take) => end,
             end = connection::write(&outbox, counters) => end,
         };
-        answer.unwrap_or_else(|| Err(failed(&end.to_string())))
+        reply.unwrap_or_else(|| Err(failed(&end.to_string())))
     }
 
     /// Establishes a connection to the member `to`, or to any member that listens there, and completes the greeting.
@@ -152,26 +152,26 @@ impl Caller {
         address: &str,
         to: Option<MemberId>,
         purpose: Purpose,
-    ) -> Result<Connection, Failed> {
+    ) -> Result<Connection, DialFailed> {
         let stream = timeout(self.limits.connect_within, self.connect(address)).await;
         let stream = stream.map_err(|_| {
-            Failed::absent(format!("no connection within {:?}", self.limits.connect_within))
+            DialFailed::unreachable(format!("no connection within {:?}", self.limits.connect_within))
         })??;
         let greeted = timeout(self.limits.hello_within, self.greet(stream, to, purpose)).await;
         greeted.map_err(|_| {
             let why = format!("no greeting within {:?}", self.limits.hello_within);
-            Failed::refused(Refusal::Slow, why)
+            DialFailed::refused(Refusal::Slow, why)
         })?
     }
 
     /// Resolves and connects. Names are resolved at every attempt, since their addresses may change.
-    async fn connect(&self, address: &str) -> Result<TcpStream, Failed> {
+    async fn connect(&self, address: &str) -> Result<TcpStream, DialFailed> {
         let found = tokio::net::lookup_host(address).await;
-        let found = found.map_err(|error| Failed::absent(format!("no such address: {error}")))?;
-        let mut last = Failed::absent("this name has no address");
+        let found = found.map_err(|error| DialFailed::unreachable(format!("no such address: {error}")))?;
+        let mut last = DialFailed::unreachable("this name has no address");
         for socket in found {
             if !self.may_use(&socket) {
-                last = Failed::refused(
+                last = DialFailed::refused(
                     Refusal::TlsMismatch,
                     format!("{socket} is on another machine, and there is no TLS: configure certificates"),
                 );
@@ -179,7 +179,7 @@ impl Caller {
             }
             match TcpStream::connect(socket).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) => last = Failed::absent(error),
+                Err(error) => last = DialFailed::unreachable(error),
             }
         }
         Err(last)
@@ -190,69 +190,69 @@ impl Caller {
         stream: TcpStream,
         to: Option<MemberId>,
         purpose: Purpose,
-    ) -> Result<Connection, Failed> {
+    ) -> Result<Connection, DialFailed> {
         // Records are batched before they are written, so every write should leave at once.
-        stream.set_nodelay(true).map_err(Failed::absent)?;
+        stream.set_nodelay(true).map_err(DialFailed::unreachable)?;
         let mut connection = match self.tls() {
             None => Connection::plain(stream),
             Some(tls) => {
-                let anybody = ServerName::try_from("member.lockkeeper").expect("this is a name");
-                let dialled = TlsConnector::from(tls.client).connect(anybody, stream).await;
+                let any_member = ServerName::try_from("member.lockkeeper").expect("this is a name");
+                let dialled = TlsConnector::from(tls.client).connect(any_member, stream).await;
                 let stream = dialled.map_err(|error| {
-                    Failed::refused(Refusal::Handshake, format!("no TLS with it: {error}"))
+                    DialFailed::refused(Refusal::Handshake, format!("no TLS with it: {error}"))
                 })?;
                 Connection::tls(stream.into())
             }
         };
-        self.introduce(&mut connection, to, purpose).await?;
+        self.exchange_greetings(&mut connection, to, purpose).await?;
         Ok(connection)
     }
 
     /// Sends the greeting and checks the reply: the other side must be the expected member, be named in its
     /// certificate, and prove that it has the join token. Nothing but the greeting is sent before that.
-    async fn introduce(
+    async fn exchange_greetings(
         &self,
         connection: &mut Connection,
         to: Option<MemberId>,
         purpose: Purpose,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DialFailed> {
         let (oldest, newest) = (*VERSIONS.start(), *VERSIONS.end());
         let hello = Hello { oldest, newest, cluster: self.cluster.clone(), from: Some(self.me), to, purpose };
-        let sent = proof::hello_body(&hello).map_err(Failed::absent)?;
-        connection.say(&hello::frame(&sent)).await.map_err(Failed::absent)?;
+        let sent = proof::hello_body(&hello).map_err(DialFailed::unreachable)?;
+        connection.send(&hello::frame(&sent)).await.map_err(DialFailed::unreachable)?;
         let unintelligible = |error| match error {
-            hello::Unintelligible::Broken(error) => Failed::absent(format!(
+            hello::Unintelligible::Broken(error) => DialFailed::unreachable(format!(
                 "it broke off the greeting ({error}): see its log for the reason, such as TLS on one side only"
             )),
-            error => Failed::refused(Refusal::Hello, error),
+            error => DialFailed::refused(Refusal::Hello, error),
         };
         let body = hello::read_body(&mut connection.reader).await.map_err(unintelligible)?;
         let (reply, proved) = proof::read_reply(sent, &body).map_err(unintelligible)?;
         match reply {
-            Reply::Refused(why) => return Err(Failed::refused(Refusal::Hello, why)),
-            Reply::Welcome { member, .. } if to.is_some_and(|to| to != member) => {
-                return Err(Failed::refused(Refusal::Hello, Why::Member(member)));
+            HelloReply::Refused(why) => return Err(DialFailed::refused(Refusal::Hello, why)),
+            HelloReply::Welcome { member, .. } if to.is_some_and(|to| to != member) => {
+                return Err(DialFailed::refused(Refusal::Hello, HelloRejection::Member(member)));
             }
-            Reply::Welcome { member, .. } if !connection.can_be(member) => {
+            HelloReply::Welcome { member, .. } if !connection.can_be(member) => {
                 let why =
                     format!("it claims to be {member}, and its certificate names another member or none");
-                return Err(Failed::refused(Refusal::Identity, why));
+                return Err(DialFailed::refused(Refusal::Identity, why));
             }
-            Reply::Welcome { version, .. } if !VERSIONS.contains(&version) => {
+            HelloReply::Welcome { version, .. } if !VERSIONS.contains(&version) => {
                 let why = format!("it chose the unsupported version {version}");
-                return Err(Failed::refused(Refusal::Hello, why));
+                return Err(DialFailed::refused(Refusal::Hello, why));
             }
-            Reply::Welcome { .. } => {}
+            HelloReply::Welcome { .. } => {}
         }
         match proved {
             Some((transcript, proof)) if transcript.verify(&self.token, Side::Listener, &proof) => {
                 let own = Confirm::Proof(transcript.prove(&self.token, Side::Dialler));
-                connection.say(&hello::encode(&own)).await.map_err(Failed::absent)
+                connection.send(&hello::encode(&own)).await.map_err(DialFailed::unreachable)
             }
             _ => {
                 // The listener may have disconnected already.
-                let _ = connection.say(&hello::encode(&Confirm::Refused(Why::Token))).await;
-                Err(Failed::refused(Refusal::Token, Why::Token))
+                let _ = connection.send(&hello::encode(&Confirm::Refused(HelloRejection::Token))).await;
+                Err(DialFailed::refused(Refusal::Token, HelloRejection::Token))
             }
         }
     }

@@ -2,10 +2,10 @@
 //! a reason to reject; the dialler confirms. The proofs that go with it are in `proof`.
 //!
 //! ```text
-//! "lockkeep" | length: u16, little endian | a Hello, a Reply or a Confirm in postcard; later versions may append more
+//! "lockkeep" | length: u16, little endian | a Hello, a HelloReply or a Confirm in postcard; later versions may append more
 //! ```
 //!
-//! Hello and Reply change only by appending, so that members of any two versions can reject each other with a reason.
+//! Hello and HelloReply change only by appending, so that members of any two versions can reject each other with a reason.
 //! Version 3 appends a nonce to Hello, and a nonce and a proof to Welcome.
 
 use lockkeeper_member::MemberId;
@@ -29,7 +29,7 @@ pub enum Purpose {
     /// Frames and queries of one member to another. There is one such connection in each direction.
     Link,
     /// Queries only, for first contacts.
-    Questions,
+    Queries,
 }
 
 /// The first message of the dialler.
@@ -51,7 +51,7 @@ pub struct Hello {
 
 /// The reply of the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
+pub enum HelloReply {
     /// The greeting is accepted.
     Welcome {
         /// The version to use.
@@ -60,12 +60,12 @@ pub enum Reply {
         member: MemberId,
     },
     /// The greeting is rejected.
-    Refused(Why),
+    Refused(HelloRejection),
 }
 
 /// The reason why a greeting is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Why {
+pub enum HelloRejection {
     /// There is no common version. The fields are the versions of the sender.
     Version { oldest: u16, newest: u16 },
     /// The sender is a member of another cluster.
@@ -88,10 +88,10 @@ pub enum Confirm {
     /// The dialler's proof that it has the join token.
     Proof([u8; 32]),
     /// The dialler refuses the listener.
-    Refused(Why),
+    Refused(HelloRejection),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for HelloRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version { oldest, newest } => write!(

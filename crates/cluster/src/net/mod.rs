@@ -11,7 +11,7 @@
 //! | [`outbox`] | the buffer of outgoing bytes: pending records leave in one write, inline if possible |
 //! | `connection` | reading, writing, and detection of silent connections |
 //! | [`dial`], `peer` | outgoing connections, which are re-established when they break |
-//! | `accept`, `strangers` | incoming connections: which ones are accepted, and limits on unauthenticated ones |
+//! | `accept`, `unauthenticated` | incoming connections: which ones are accepted, and limits on unauthenticated ones |
 //! | [`tls`], [`authority`] | authentication of members by certificates |
 //! | [`counters`] | counters for metrics |
 
@@ -20,12 +20,14 @@ pub mod authority;
 mod connection;
 pub mod counters;
 pub mod dial;
+#[cfg(test)]
+mod golden;
 pub mod hello;
 pub mod outbox;
 mod peer;
+mod pending_connections;
 mod proof;
 pub mod records;
-mod strangers;
 pub mod tls;
 
 #[cfg(test)]
@@ -34,7 +36,7 @@ mod tests;
 use crate::join_token::JoinToken;
 use accept::Inbound;
 use counters::Counters;
-use dial::Caller;
+use dial::Dialler;
 use lockkeeper_member::MemberId;
 use peer::Peer;
 use std::collections::BTreeMap;
@@ -80,9 +82,9 @@ pub struct Limits {
     pub connections: usize,
     /// Maximum number of incoming connections that have not yet proved that they come from a member. They do not count
     /// towards `connections`.
-    pub strangers: usize,
+    pub unauthenticated: usize,
     /// Maximum number of queries in progress on one connection; a long one counts as several.
-    pub questions: usize,
+    pub queries: usize,
     /// Timeout for establishing a TCP connection.
     pub connect_within: Duration,
     /// Timeout for TLS and the greeting together.
@@ -104,8 +106,8 @@ impl Default for Limits {
             queue_bytes: 64 << 20,
             waiting_bytes: 1 << 20,
             connections: 1024,
-            strangers: 128,
-            questions: 256,
+            unauthenticated: 128,
+            queries: 256,
             connect_within: Duration::from_secs(2),
             hello_within: Duration::from_secs(2),
             ping_every: Duration::from_secs(1),
@@ -151,7 +153,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Answers a query of another member. If the answer comes too late, the sender has given up, without notice to this
     /// side.
-    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>>;
+    fn handle_query(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>>;
 
     /// Called when a new connection to this member is established. Frames sent from now on go over it until it breaks;
     /// data in transit over the previous one are lost.
@@ -190,35 +192,35 @@ pub enum Error {
 pub struct Unreachable(pub String);
 
 /// The state that all tasks of a network share.
-struct Shared {
+struct NetState {
     me: MemberId,
-    caller: Caller,
+    dialler: Dialler,
     handler: Arc<dyn Handler>,
     counters: Counters,
     inbound: Inbound,
-    peers: RwLock<BTreeMap<MemberId, Kept>>,
+    peers: RwLock<BTreeMap<MemberId, PeerEntry>>,
     tasks: Tasks,
 }
 
 /// A peer and the task that maintains the connection to it; no task once the network has stopped.
-struct Kept {
+struct PeerEntry {
     peer: Arc<Peer>,
     task: Option<AbortHandle>,
     /// Whether the address comes from the membership, and not from a query before this member knew the membership.
     listed: bool,
 }
 
-impl Shared {
+impl NetState {
     /// Called when a member has connected to this one.
-    fn heard(&self, member: MemberId) {
+    fn peer_connected(&self, member: MemberId) {
         if let Some(peer) = self.peer(member) {
-            peer.heard();
+            peer.try_now();
         }
     }
 
     fn peer(&self, member: MemberId) -> Option<Arc<Peer>> {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.get(&member).map(|kept| kept.peer.clone())
+        peers.get(&member).map(|entry| entry.peer.clone())
     }
 }
 
@@ -243,9 +245,9 @@ impl Tasks {
 
 /// The connections of one member to all others. Dropping it closes them.
 pub struct Net {
-    shared: Arc<Shared>,
+    shared: Arc<NetState>,
     /// Whether a frame was sent since the last flush.
-    unsaid: AtomicBool,
+    unflushed: AtomicBool,
     address: Option<SocketAddr>,
 }
 
@@ -258,7 +260,7 @@ impl Net {
             return Err(Error::PlainBeyondLoopback(listen));
         }
         let inbound = Inbound::new(&limits);
-        let caller = Caller::new(me, &cluster, token, tls.as_ref(), plain, limits)?;
+        let dialler = Dialler::new(me, &cluster, token, tls.as_ref(), plain, limits)?;
         let listener = match listen {
             None => None,
             Some(listen) => {
@@ -269,9 +271,9 @@ impl Net {
         };
         let address = listener.as_ref().map(|(address, _)| *address);
         let running = Mutex::new(Some(JoinSet::new()));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NetState {
             me,
-            caller,
+            dialler,
             handler,
             counters: Counters::default(),
             inbound,
@@ -281,7 +283,7 @@ impl Net {
         if let Some((_, listener)) = listener {
             shared.tasks.spawn(accept::accept(shared.clone(), listener));
         }
-        Ok(Arc::new(Self { shared, unsaid: AtomicBool::default(), address }))
+        Ok(Arc::new(Self { shared, unflushed: AtomicBool::default(), address }))
     }
 
     /// The address on which it listens, if it does.
@@ -293,7 +295,7 @@ impl Net {
     /// Connections to members that are no longer listed are closed.
     pub fn set_addresses(&self, addresses: BTreeMap<MemberId, String>) {
         let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|id, Kept { peer, task, .. }| {
+        peers.retain(|id, PeerEntry { peer, task, .. }| {
             let stays = addresses.contains_key(id);
             if !stays {
                 if let Some(task) = task {
@@ -308,9 +310,9 @@ impl Net {
                 continue;
             }
             match peers.get_mut(&id) {
-                Some(kept) => {
-                    kept.listed = true;
-                    kept.peer.set_address(address);
+                Some(entry) => {
+                    entry.listed = true;
+                    entry.peer.set_address(address);
                 }
                 None => {
                     peers.insert(id, self.new_peer(id, address, true));
@@ -319,39 +321,39 @@ impl Net {
         }
     }
 
-    fn new_peer(&self, id: MemberId, address: String, listed: bool) -> Kept {
+    fn new_peer(&self, id: MemberId, address: String, listed: bool) -> PeerEntry {
         let peer = Arc::new(Peer::new(id, address, &self.shared));
         let task = self.shared.tasks.spawn(peer::keep_connected(self.shared.clone(), peer.clone()));
-        Kept { peer, task, listed }
+        PeerEntry { peer, task, listed }
     }
 
     /// Appends a frame to the buffer of a member; `write` appends the frame's bytes. It never blocks: if the buffer is
     /// full or the member has no known address, the frame is dropped and counted. Frames leave with the next
     /// [`flush`](Self::flush).
     pub fn send(&self, to: MemberId, write: impl FnOnce(&mut Vec<u8>)) {
-        let (shared, longest) = (&self.shared, self.shared.caller.limits.frame_bytes);
+        let (shared, longest) = (&self.shared, self.shared.dialler.limits.frame_bytes);
         let peers = shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-        let sent = peers.get(&to).is_some_and(|kept| kept.peer.send(longest, write).is_ok());
+        let sent = peers.get(&to).is_some_and(|entry| entry.peer.send(longest, write).is_ok());
         let counter = if sent { &shared.counters.frames_out } else { &shared.counters.dropped };
         counter.count();
-        self.unsaid.store(true, Ordering::Release);
+        self.unflushed.store(true, Ordering::Release);
     }
 
     /// Writes all frames that were sent since the last flush, to all members.
     pub fn flush(&self) {
-        if !self.unsaid.swap(false, Ordering::AcqRel) {
+        if !self.unflushed.swap(false, Ordering::AcqRel) {
             return;
         }
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.values().for_each(|kept| kept.peer.flush(&self.shared.counters));
+        peers.values().for_each(|entry| entry.peer.flush(&self.shared.counters));
     }
 
     /// Sends a query to a member over the connection to it. `address` is used unless the membership lists another one.
-    pub async fn ask(
+    pub async fn query(
         &self,
         to: MemberId,
         address: &str,
-        question: Vec<u8>,
+        query: Vec<u8>,
         within: Duration,
     ) -> Result<Vec<u8>, Unreachable> {
         // A member that has just restarted may be redirected to itself: other members may not have noticed yet that it
@@ -360,7 +362,7 @@ impl Net {
             return Err(Unreachable(format!("{to} is this member itself")));
         }
         let peer = self.peer_at(to, address);
-        peer.ask(&question, self.shared.caller.limits.frame_bytes, within).await
+        peer.query(&query, self.shared.dialler.limits.frame_bytes, within).await
     }
 
     /// The peer for a query. A peer that the membership does not list moves to the newest address: the member that
@@ -368,7 +370,7 @@ impl Net {
     fn peer_at(&self, to: MemberId, address: &str) -> Arc<Peer> {
         let known = {
             let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-            peers.get(&to).map(|kept| (kept.peer.clone(), kept.listed))
+            peers.get(&to).map(|entry| (entry.peer.clone(), entry.listed))
         };
         match known {
             Some((peer, true)) => peer,
@@ -385,13 +387,13 @@ impl Net {
     }
 
     /// Sends a query to the member that listens at an address, for a first contact.
-    pub async fn ask_address(
+    pub async fn query_address(
         &self,
         address: &str,
-        question: Vec<u8>,
+        query: Vec<u8>,
         within: Duration,
     ) -> Result<Vec<u8>, Unreachable> {
-        self.shared.caller.ask(address, &question, within, &self.shared.counters).await
+        self.shared.dialler.query(address, &query, within, &self.shared.counters).await
     }
 
     /// Whether there is a connection to this member now.
@@ -402,7 +404,7 @@ impl Net {
     /// Reloads the certificates, possibly from other files. Existing connections remain; new ones use the new
     /// certificates.
     pub fn reload_tls(&self, tls: &Tls) -> Result<(), Error> {
-        self.shared.caller.reload_tls(tls)
+        self.shared.dialler.reload_tls(tls)
     }
 
     /// The counters since the start.
@@ -426,7 +428,12 @@ impl Net {
     /// Number of unsent bytes to members that are connected.
     fn unsent(&self) -> usize {
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.values().map(|kept| &kept.peer).filter(|peer| peer.is_up()).map(|peer| peer.under_way()).sum()
+        peers
+            .values()
+            .map(|entry| &entry.peer)
+            .filter(|peer| peer.is_up())
+            .map(|peer| peer.pending_bytes())
+            .sum()
     }
 }
 

@@ -1,13 +1,13 @@
 //! The buffer of outgoing bytes of a connection: it grows while earlier bytes are being written, and leaves in one
 //! write after them.
 //!
-//! A connection has one writer ([`Pen`]), which is stored here while it is not in use. A sender that finds it takes it
+//! A connection has one writer ([`Writer`]), which is stored here while it is not in use. A sender that finds it takes it
 //! and writes inline as much as the connection accepts without blocking, so that no task has to be woken. The
 //! connection's own task writes the rest, and records that are not urgent. The task or thread that has the writer
 //! continues while bytes are pending, so a sender that does not find it need not wait.
 
 use super::counters::Counters;
-use super::records::{self, Kind};
+use super::records::{self, RecordHeader};
 use std::io;
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -17,10 +17,10 @@ use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
 /// A buffer larger than this is freed once it has been written.
-const KEPT: usize = 1024 * 1024;
+const LARGEST_KEPT_BUFFER: usize = 1024 * 1024;
 
 /// The write half of a connection.
-pub type Pen = Box<dyn AsyncWrite + Send + Unpin>;
+pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The bounded buffer of one connection.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub struct Outbox {
     state: Mutex<State>,
     ready: Notify,
     /// Whether something was written since the last check.
-    said: AtomicBool,
+    wrote: AtomicBool,
 }
 
 #[derive(Default)]
@@ -43,14 +43,14 @@ struct State {
     unflushed: bool,
     /// The error after which nothing more can be written to the connection.
     broken: Option<io::Error>,
-    pen: Option<Pen>,
+    writer: Option<Writer>,
     /// Number of the connection. Bytes that were taken for one connection must not be returned to the next.
     connection: u64,
 }
 
 /// Bytes to write, together with the writer.
-pub struct Taken {
-    pub pen: Pen,
+pub struct TakenBytes {
+    pub writer: Writer,
     pub bytes: Vec<u8>,
     connection: u64,
 }
@@ -71,16 +71,16 @@ impl Outbox {
     }
 
     /// Attaches a connection. The limit is `limit` bytes while it lasts, and `later` afterwards. Pending bytes remain.
-    pub fn connect(&self, pen: Pen, limit: usize, later: usize) -> Connected<'_> {
+    pub fn connect(&self, writer: Writer, limit: usize, later: usize) -> Connected<'_> {
         let mut state = self.lock();
-        (state.pen, state.limit) = (Some(pen), limit);
+        (state.writer, state.limit) = (Some(writer), limit);
         Connected { outbox: self, later }
     }
 
     /// Appends a record, whose bytes `write` appends, and wakes the writing task. Never blocks.
     pub fn append(
         &self,
-        kind: Kind,
+        kind: RecordHeader,
         longest: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), NotTaken> {
@@ -94,7 +94,7 @@ impl Outbox {
     /// Appends a record that the next [`flush`](Self::flush) writes. Returns whether the buffer was empty before.
     pub fn put(
         &self,
-        kind: Kind,
+        kind: RecordHeader,
         longest: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<bool, NotTaken> {
@@ -129,7 +129,7 @@ impl Outbox {
     }
 
     /// Waits until bytes are pending and the writer is available, and takes both.
-    pub async fn taken(&self) -> io::Result<Taken> {
+    pub async fn taken(&self) -> io::Result<TakenBytes> {
         loop {
             if let Some(error) = self.lock().broken.take() {
                 return Err(error);
@@ -142,7 +142,7 @@ impl Outbox {
     }
 
     /// Marks the connection as broken. It is not known how much was written, so the connection's task has to close it.
-    fn broke(&self, taken: Taken, error: io::Error) {
+    fn broke(&self, taken: TakenBytes, error: io::Error) {
         let mut state = self.lock();
         if state.connection == taken.connection {
             state.broken = Some(error);
@@ -150,32 +150,32 @@ impl Outbox {
         }
     }
 
-    fn take(&self) -> Option<Taken> {
+    fn take(&self) -> Option<TakenBytes> {
         let mut state = self.lock();
         if state.bytes.is_empty() && !state.unflushed {
             return None;
         }
-        let pen = state.pen.take()?;
+        let writer = state.writer.take()?;
         let spare = std::mem::take(&mut state.spare);
         let bytes = std::mem::replace(&mut state.bytes, spare);
         state.in_flight = bytes.len();
-        Some(Taken { pen, bytes, connection: state.connection })
+        Some(TakenBytes { writer, bytes, connection: state.connection })
     }
 
     /// Puts the writer and the unwritten bytes back. Returns `true` if everything has been written.
-    pub fn give_back(&self, taken: Taken, flushed: bool) -> bool {
-        let Taken { pen, mut bytes, connection } = taken;
+    pub fn give_back(&self, taken: TakenBytes, flushed: bool) -> bool {
+        let TakenBytes { writer, mut bytes, connection } = taken;
         let written = bytes.is_empty() && flushed;
-        self.said.store(true, Ordering::Relaxed);
+        self.wrote.store(true, Ordering::Relaxed);
         let mut state = self.lock();
         if state.connection != connection {
             return true;
         }
-        state.pen = Some(pen);
+        state.writer = Some(writer);
         state.in_flight = 0;
         state.unflushed = !flushed;
         if bytes.is_empty() {
-            state.spare = if bytes.capacity() > KEPT { Vec::new() } else { bytes };
+            state.spare = if bytes.capacity() > LARGEST_KEPT_BUFFER { Vec::new() } else { bytes };
         } else {
             bytes.append(&mut state.bytes);
             state.bytes = bytes;
@@ -184,12 +184,12 @@ impl Outbox {
     }
 
     /// Whether something was written since the last call.
-    pub fn has_said(&self) -> bool {
-        self.said.swap(false, Ordering::Relaxed)
+    pub fn has_written(&self) -> bool {
+        self.wrote.swap(false, Ordering::Relaxed)
     }
 
     /// Number of unwritten bytes, plus one if written bytes have not been flushed.
-    pub fn under_way(&self) -> usize {
+    pub fn pending_bytes(&self) -> usize {
         let state = self.lock();
         state.bytes.len() + state.in_flight + usize::from(state.unflushed)
     }
@@ -201,21 +201,21 @@ impl Outbox {
     }
 }
 
-impl Taken {
+impl TakenBytes {
     /// Writes as much as possible without blocking. Returns the number of bytes, and whether the connection has flushed
     /// all of them.
     fn write_now(&mut self) -> io::Result<(usize, bool)> {
         // No waker is needed: if the connection is not ready, the writing task polls it again.
-        let mut nobody = Context::from_waker(Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         let mut written = 0;
         while written < self.bytes.len() {
-            match Pin::new(&mut self.pen).poll_write(&mut nobody, &self.bytes[written..])? {
+            match Pin::new(&mut self.writer).poll_write(&mut context, &self.bytes[written..])? {
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(more) => written += more,
                 Poll::Pending => return Ok((written, false)),
             }
         }
-        let flushed = Pin::new(&mut self.pen).poll_flush(&mut nobody)?;
+        let flushed = Pin::new(&mut self.writer).poll_flush(&mut context)?;
         Ok((written, flushed.is_ready()))
     }
 }

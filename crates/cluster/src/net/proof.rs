@@ -10,7 +10,7 @@
 //! The messages contain both nonces, both member ids, the cluster's name, the version and the purpose, so a proof is of
 //! no use on another connection. The labels differ, so a proof of one side is not valid for the other.
 
-use super::hello::{self, Hello, Reply, Unintelligible};
+use super::hello::{self, Hello, HelloReply, Unintelligible};
 use crate::join_token::JoinToken;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -40,9 +40,9 @@ impl Side {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transcript {
     /// The dialler's message with its nonce.
-    hello: Vec<u8>,
+    pub(super) hello: Vec<u8>,
     /// The listener's message with its nonce, without its proof.
-    welcome: Vec<u8>,
+    pub(super) welcome: Vec<u8>,
 }
 
 impl Transcript {
@@ -90,7 +90,7 @@ pub(super) fn read_hello(body: &[u8]) -> Result<(Hello, bool), Unintelligible> {
 pub(super) fn welcome_body(
     token: &JoinToken,
     hello: Vec<u8>,
-    reply: &Reply,
+    reply: &HelloReply,
 ) -> std::io::Result<(Vec<u8>, Transcript)> {
     let welcome = [hello::body(reply), nonce()?.to_vec()].concat();
     let transcript = Transcript { hello, welcome };
@@ -102,9 +102,9 @@ pub(super) fn welcome_body(
 pub(super) fn read_reply(
     hello: Vec<u8>,
     body: &[u8],
-) -> Result<(Reply, Option<(Transcript, Proof)>), Unintelligible> {
+) -> Result<(HelloReply, Option<(Transcript, Proof)>), Unintelligible> {
     let (reply, rest) = hello::decode_with_rest(body)?;
-    if matches!(reply, Reply::Refused(_)) {
+    if matches!(reply, HelloReply::Refused(_)) {
         return Ok((reply, None));
     }
     let proof = rest.get(NONCE..).and_then(|rest| rest.first_chunk()).ok_or(Unintelligible::Malformed)?;
@@ -131,7 +131,7 @@ mod tests {
     fn both_sides_prove_the_same_token_over_the_same_messages() {
         let sent = hello_body(&hello()).unwrap();
         assert!(matches!(read_hello(&sent), Ok((read, true)) if read == hello()));
-        let reply = Reply::Welcome { version: 3, member: MemberId(2) };
+        let reply = HelloReply::Welcome { version: 3, member: MemberId(2) };
         let (body, at_listener) = welcome_body(&token(1), sent.clone(), &reply).unwrap();
         let (read, proved) = read_reply(sent, &body).unwrap();
         let (at_dialler, proof) = proved.unwrap();
@@ -152,7 +152,7 @@ mod tests {
         let sent = hello::body(&hello());
         assert_eq!(hex(&sent), "03030563616e616c0101010200");
         assert_eq!(hex(&hello::frame(&sent)), format!("6c6f636b6b6565700d00{}", hex(&sent)));
-        let reply = hello::body(&Reply::Welcome { version: 3, member: MemberId(2) });
+        let reply = hello::body(&HelloReply::Welcome { version: 3, member: MemberId(2) });
         assert_eq!(hex(&reply), "000302");
         let transcript = Transcript {
             hello: [&sent[..], &[0x11; NONCE]].concat(),
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(hex(&transcript.prove(&token(7), Side::Dialler)), dialler);
         assert_eq!(hex(&transcript.prove(&token(7), Side::Listener)), listener);
         assert_eq!(hex(&hello::body(&hello::Confirm::Proof([0xab; 32]))), format!("00{}", "ab".repeat(32)));
-        assert_eq!(hex(&hello::body(&hello::Confirm::Refused(hello::Why::Token))), "0106");
+        assert_eq!(hex(&hello::body(&hello::Confirm::Refused(hello::HelloRejection::Token))), "0106");
     }
 
     /// Computed by another implementation of HMAC-SHA256.

@@ -15,7 +15,7 @@ const HEAD: usize = 9;
 /// Minimum free space in the buffer for a read from the network, in bytes.
 const ROOM: usize = 16 * 1024;
 /// A buffer larger than this is freed once it is empty.
-const KEPT: usize = 1024 * 1024;
+const LARGEST_KEPT_BUFFER: usize = 1024 * 1024;
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub enum Record<'a> {
     /// A frame between members. Its content belongs to the members' links.
     Frame(&'a [u8]),
     /// A query with its number.
-    Question(u64, &'a [u8]),
+    Query(u64, &'a [u8]),
     /// The answer to the query with this number.
-    Answer(u64, &'a [u8]),
+    Reply(u64, &'a [u8]),
     /// The query with this number is not answered: too many are in progress.
     Declined(u64),
 }
@@ -61,7 +61,7 @@ impl fmt::Display for Malformed {
 /// limit, `out` is left unchanged.
 pub fn append(
     out: &mut Vec<u8>,
-    kind: Kind,
+    kind: RecordHeader,
     limit: usize,
     write: impl FnOnce(&mut Vec<u8>),
 ) -> Option<usize> {
@@ -90,21 +90,21 @@ pub fn append(
 
 /// The kind and number of a record to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordHeader {
     Ping,
     Frame,
-    Question(u64),
-    Answer(u64),
+    Query(u64),
+    Reply(u64),
     Declined(u64),
 }
 
-impl Kind {
+impl RecordHeader {
     fn code(self) -> u8 {
         match self {
             Self::Ping => 0,
             Self::Frame => 1,
-            Self::Question(_) => 2,
-            Self::Answer(_) => 3,
+            Self::Query(_) => 2,
+            Self::Reply(_) => 3,
             Self::Declined(_) => 4,
         }
     }
@@ -112,7 +112,7 @@ impl Kind {
     fn number(self) -> Option<u64> {
         match self {
             Self::Ping | Self::Frame => None,
-            Self::Question(number) | Self::Answer(number) | Self::Declined(number) => Some(number),
+            Self::Query(number) | Self::Reply(number) | Self::Declined(number) => Some(number),
         }
     }
 }
@@ -137,7 +137,7 @@ impl Incoming {
         if self.used == self.bytes.len() {
             self.bytes.clear();
             self.used = 0;
-            if self.bytes.capacity() > KEPT {
+            if self.bytes.capacity() > LARGEST_KEPT_BUFFER {
                 self.bytes = Vec::new();
             }
         } else if self.used > 0 && self.bytes.capacity() - self.bytes.len() < ROOM {
@@ -187,8 +187,8 @@ fn read(record: &[u8]) -> Result<Record<'_>, Malformed> {
     match kind {
         0 if rest.is_empty() => Ok(Record::Ping),
         1 => Ok(Record::Frame(rest)),
-        2 => numbered().map(|(number, bytes)| Record::Question(number, bytes)),
-        3 => numbered().map(|(number, bytes)| Record::Answer(number, bytes)),
+        2 => numbered().map(|(number, bytes)| Record::Query(number, bytes)),
+        3 => numbered().map(|(number, bytes)| Record::Reply(number, bytes)),
         4 => match numbered()? {
             (number, []) => Ok(Record::Declined(number)),
             _ => Err(wrong),
@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn records_are_decoded_from_chunks_of_any_size() {
         let mut bytes = Vec::new();
-        append(&mut bytes, Kind::Frame, 100, |out| out.extend(b"one")).unwrap();
-        append(&mut bytes, Kind::Ping, 100, |_| ()).unwrap();
-        append(&mut bytes, Kind::Question(7), 100, |out| out.extend(b"two")).unwrap();
-        append(&mut bytes, Kind::Answer(u64::MAX), 100, |_| ()).unwrap();
-        append(&mut bytes, Kind::Declined(3), 100, |_| ()).unwrap();
+        append(&mut bytes, RecordHeader::Frame, 100, |out| out.extend(b"one")).unwrap();
+        append(&mut bytes, RecordHeader::Ping, 100, |_| ()).unwrap();
+        append(&mut bytes, RecordHeader::Query(7), 100, |out| out.extend(b"two")).unwrap();
+        append(&mut bytes, RecordHeader::Reply(u64::MAX), 100, |_| ()).unwrap();
+        append(&mut bytes, RecordHeader::Declined(3), 100, |_| ()).unwrap();
         for piece in 1..=bytes.len() {
             let mut incoming = Incoming::new(100);
             let mut seen = Vec::new();
@@ -222,8 +222,8 @@ mod tests {
             let expected = [
                 Record::Frame(b"one"),
                 Record::Ping,
-                Record::Question(7, b"two"),
-                Record::Answer(u64::MAX, b""),
+                Record::Query(7, b"two"),
+                Record::Reply(u64::MAX, b""),
                 Record::Declined(3),
             ];
             assert_eq!(seen, expected.map(|record| format!("{record:?}")), "in pieces of {piece}");
@@ -248,9 +248,9 @@ mod tests {
     #[test]
     fn record_beyond_the_limit_leaves_the_buffer_unchanged() {
         let mut bytes = vec![1, 2, 3];
-        assert_eq!(append(&mut bytes, Kind::Frame, 4, |out| out.extend([0; 5])), None);
+        assert_eq!(append(&mut bytes, RecordHeader::Frame, 4, |out| out.extend([0; 5])), None);
         assert_eq!(bytes, [1, 2, 3]);
-        assert_eq!(append(&mut bytes, Kind::Frame, 5, |out| out.extend([0; 5])), Some(5));
+        assert_eq!(append(&mut bytes, RecordHeader::Frame, 5, |out| out.extend([0; 5])), Some(5));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //!
 //! All functions here block; [`Store::run`] moves them off the async threads.
 
+#[cfg(test)]
+mod golden;
 mod record;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -185,7 +187,7 @@ impl Store {
                 Err(error) => return Err(failed(error)),
             };
             let Some(stored) = table.get(record as u8).map_err(failed)? else { return Ok(None) };
-            decode(check(record.place(), stored.value())?, record.name()).map(Some)
+            decode(check(record.key(), stored.value())?, record.name()).map(Some)
         })
     }
 
@@ -205,8 +207,7 @@ impl Store {
             for found in table.range(range).map_err(failed)? {
                 let (index, stored) = found.map_err(failed)?;
                 let index = index.value();
-                entries
-                    .push((index, decode(check(record::entry_place(index), stored.value())?, "an entry")?));
+                entries.push((index, decode(check(record::entry_key(index), stored.value())?, "an entry")?));
             }
             Ok(entries)
         })
@@ -239,11 +240,11 @@ impl Store {
                 for change in changes {
                     match change {
                         Change::Put(record, bytes) => {
-                            let bytes = sealed(record.place(), bytes);
+                            let bytes = sealed(record.key(), bytes);
                             records.insert(*record as u8, bytes.as_slice()).map_err(failed)?;
                         }
                         Change::Entry(index, bytes) => {
-                            let bytes = sealed(record::entry_place(*index), bytes);
+                            let bytes = sealed(record::entry_key(*index), bytes);
                             log.insert(index, bytes.as_slice()).map_err(failed)?;
                         }
                         Change::Drop(from, to) => log.retain_in(*from..=*to, |_, _| false).map_err(failed)?,
@@ -270,12 +271,12 @@ impl Store {
             let records = reading.open_table(RECORDS).map_err(failed)?;
             for found in records.iter().map_err(failed)? {
                 let (key, stored) = found.map_err(failed)?;
-                check(record::record_place(key.value()), stored.value())?;
+                check(record::record_key(key.value()), stored.value())?;
             }
             let log = reading.open_table(LOG).map_err(failed)?;
             for found in log.iter().map_err(failed)? {
                 let (index, stored) = found.map_err(failed)?;
-                check(record::entry_place(index.value()), stored.value())?;
+                check(record::entry_key(index.value()), stored.value())?;
             }
             Ok(())
         })

@@ -23,11 +23,11 @@ pub(crate) enum Record {
 }
 
 /// The key of a record or entry. It is part of the checksum, so that a record at the wrong key is detected as damage.
-pub(super) type Place = [u8; 9];
+pub(super) type Key = [u8; 9];
 
 impl Record {
-    pub(super) fn place(self) -> Place {
-        record_place(self as u8)
+    pub(super) fn key(self) -> Key {
+        record_key(self as u8)
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -43,34 +43,34 @@ impl Record {
     }
 }
 
-pub(super) fn record_place(key: u8) -> Place {
-    let mut place = [0; 9];
-    place[1] = key;
-    place
+pub(super) fn record_key(record: u8) -> Key {
+    let mut key = [0; 9];
+    key[1] = record;
+    key
 }
 
-pub(super) fn entry_place(index: u64) -> Place {
-    let mut place = [1; 9];
-    place[1..].copy_from_slice(&index.to_le_bytes());
-    place
+pub(super) fn entry_key(index: u64) -> Key {
+    let mut key = [1; 9];
+    key[1..].copy_from_slice(&index.to_le_bytes());
+    key
 }
 
-fn checksum(place: Place, bytes: &[u8]) -> [u8; 4] {
+fn checksum(key: Key, bytes: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&place);
+    hasher.update(&key);
     hasher.update(bytes);
     hasher.finalize().to_le_bytes()
 }
 
 /// The bytes, preceded by their checksum.
-pub(super) fn sealed(place: Place, bytes: &[u8]) -> Vec<u8> {
-    [checksum(place, bytes).as_slice(), bytes].concat()
+pub(super) fn sealed(key: Key, bytes: &[u8]) -> Vec<u8> {
+    [checksum(key, bytes).as_slice(), bytes].concat()
 }
 
 /// Verifies the checksum and returns the bytes after it.
-pub(super) fn check(place: Place, stored: &[u8]) -> Result<&[u8], StoreError> {
+pub(super) fn check(key: Key, stored: &[u8]) -> Result<&[u8], StoreError> {
     match stored.split_first_chunk::<4>() {
-        Some((sum, bytes)) if *sum == checksum(place, bytes) => Ok(bytes),
+        Some((sum, bytes)) if *sum == checksum(key, bytes) => Ok(bytes),
         _ => Err(StoreError::Damaged { what: "a record does not match its checksum".to_string() }),
     }
 }

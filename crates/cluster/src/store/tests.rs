@@ -13,21 +13,21 @@ fn entry(index: u64) -> Change {
 }
 
 /// The content of a store, except for its seal.
-type Said = (u64, Option<u64>, Vec<(u64, String)>);
+type StoreContent = (u64, Option<u64>, Vec<(u64, String)>);
 
-fn said(store: &Store) -> Result<Said, StoreError> {
+fn content(store: &Store) -> Result<StoreContent, StoreError> {
     Ok((store.name(), store.read(Record::Vote)?, store.entries(..)?))
 }
 
-fn filled(disk: &Disk) -> (Store, Said) {
+fn filled(disk: &Disk) -> (Store, StoreContent) {
     let store = Store::open_on(disk.clone(), ME).unwrap();
     for index in 0..20 {
         store.write(&[put(Record::Vote, 100 + index), entry(index)]).unwrap();
     }
     store.write(&[Change::Drop(0, 4), Change::Drop(18, u64::MAX)]).unwrap();
     store.write(&[put(Record::Vote, 777)]).unwrap();
-    let says = said(&store).unwrap();
-    (store, says)
+    let content = content(&store).unwrap();
+    (store, content)
 }
 
 #[test]
@@ -36,11 +36,11 @@ fn content_of_a_store_survives_a_restart() {
     let store = Store::open(directory.path(), ME).unwrap();
     store.write(&[put(Record::Vote, 3), entry(0), entry(1), entry(2)]).unwrap();
     store.write(&[Change::Drop(2, 2)]).unwrap();
-    let before = said(&store).unwrap();
+    let before = content(&store).unwrap();
     assert_eq!(before.2, [(0, "entry 0".to_string()), (1, "entry 1".to_string())]);
     assert_eq!(store.last_index().unwrap(), Some(1));
     drop(store);
-    assert_eq!(said(&Store::open(directory.path(), ME).unwrap()).unwrap(), before);
+    assert_eq!(content(&Store::open(directory.path(), ME).unwrap()).unwrap(), before);
 }
 
 #[test]
@@ -82,20 +82,20 @@ fn a_new_disk_is_a_new_store() {
 
 #[test]
 fn record_at_the_wrong_key_is_detected_as_damage() {
-    let bytes = sealed(Record::Vote.place(), b"vote");
-    assert_eq!(check(Record::Vote.place(), &bytes).unwrap(), b"vote");
-    assert!(check(Record::Purged.place(), &bytes).is_err());
-    assert!(check(record::entry_place(3), &bytes).is_err());
-    assert!(check(Record::Vote.place(), &bytes[..3]).is_err());
+    let bytes = sealed(Record::Vote.key(), b"vote");
+    assert_eq!(check(Record::Vote.key(), &bytes).unwrap(), b"vote");
+    assert!(check(Record::Purged.key(), &bytes).is_err());
+    assert!(check(record::entry_key(3), &bytes).is_err());
+    assert!(check(Record::Vote.key(), &bytes[..3]).is_err());
 }
 
 /// Opens a damaged disk. It must be rejected, or have the right content. (The database may also panic, which
 /// [`Store::run`] turns into an error.)
-fn is_refused_or_right(damaged: Vec<u8>, right: &Said, how: &str) -> bool {
-    let read = || Store::open_on(Disk::with(damaged), ME).and_then(|store| said(&store));
+fn is_refused_or_right(damaged: Vec<u8>, right: &StoreContent, how: &str) -> bool {
+    let read = || Store::open_on(Disk::with(damaged), ME).and_then(|store| content(&store));
     match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(Ok(says)) => {
-            assert_eq!(says, *right, "{how}: silently wrong");
+        Ok(Ok(content)) => {
+            assert_eq!(content, *right, "{how}: silently wrong");
             false
         }
         Ok(Err(_)) | Err(_) => true,
@@ -103,14 +103,14 @@ fn is_refused_or_right(damaged: Vec<u8>, right: &Said, how: &str) -> bool {
 }
 
 /// Flips one bit at a time: each one of the header, and a sample of the rest.
-fn flip_bits(bytes: &[u8], right: &Said, how: &str) -> usize {
+fn flip_bits(bytes: &[u8], right: &StoreContent, how: &str) -> usize {
     let places = (0..512).chain((512..bytes.len()).step_by(bytes.len() / 800));
-    let flip = |place: usize| {
+    let flip = |at: usize| {
         let mut damaged = bytes.to_vec();
-        damaged[place] ^= 1 << (place % 8);
-        is_refused_or_right(damaged, right, &format!("{how}, bit {} of byte {place}", place % 8))
+        damaged[at] ^= 1 << (at % 8);
+        is_refused_or_right(damaged, right, &format!("{how}, bit {} of byte {at}", at % 8))
     };
-    places.filter(|&place| bytes[place] != 0 || place < 512).filter(|&place| flip(place)).count()
+    places.filter(|&at| bytes[at] != 0 || at < 512).filter(|&at| flip(at)).count()
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn every_bit_of_the_byte_that_names_the_commit_slot_may_flip() {
     let cut = disk.contents();
     drop(store);
     for (how, bytes) in [("power cut", cut), ("stopped", disk.contents())] {
-        for place in 0..64 {
+        for at in 0..64 {
             for bit in 0..8 {
                 let mut damaged = bytes.clone();
-                damaged[place] ^= 1 << bit;
-                is_refused_or_right(damaged, &right, &format!("{how}, bit {bit} of byte {place}"));
+                damaged[at] ^= 1 << bit;
+                is_refused_or_right(damaged, &right, &format!("{how}, bit {bit} of byte {at}"));
             }
         }
     }

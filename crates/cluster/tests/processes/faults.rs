@@ -1,8 +1,8 @@
 //! The faults of a cluster, and the checks after each of them.
 
+use lockkeeper_testbed::history::{self, History};
 use lockkeeper_testbed::hosts::{Hosts, PORT, address};
 use lockkeeper_testbed::options::Random;
-use lockkeeper_testbed::story::{self, Story};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -53,7 +53,7 @@ pub struct Run {
     nodes: Vec<Node>,
     members: Vec<String>,
     directory: TempDir,
-    story: Story,
+    story: History,
     seed: u64,
     random: Random,
     faults: u32,
@@ -65,8 +65,8 @@ impl Run {
         for name in ["story", "forgeries"] {
             std::fs::create_dir(directory.path().join(name)).expect("in a directory of our own");
         }
-        story::the_judge_sees_forgeries(&directory.path().join("forgeries"));
-        let story = Story::of(&directory.path().join("story"));
+        history::assert_forgeries_are_found(&directory.path().join("forgeries"));
+        let story = History::of(&directory.path().join("story"));
         let mut hosts = Hosts::new(members);
         // One member can be reached only through the proxy.
         let behind_proxy = members;
@@ -86,7 +86,7 @@ impl Run {
         run
     }
 
-    fn story(&mut self) -> &Story {
+    fn story(&mut self) -> &History {
         self.story.read();
         &self.story
     }
@@ -233,7 +233,7 @@ impl Run {
     }
 
     fn somebody_enters(&mut self, when: &str) {
-        let total = |story: &Story| story.entries.values().sum::<u64>();
+        let total = |story: &History| story.entries.values().sum::<u64>();
         let (before, began) = (total(self.story()), Instant::now());
         while total(self.story()) < before + 10 {
             assert!(began.elapsed() < LONGEST_WAIT, "{when}, no client enters");

@@ -1,7 +1,7 @@
 //! One member and its clients, as a process.
 
-use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId, Times};
-use lockkeeper_testbed::story::{How, Line, What, Writer, now_ns};
+use lockkeeper_cluster::{Config, HoldGuard, JoinToken, Member, MemberId, Times};
+use lockkeeper_testbed::history::{HistoryWriter, HoldEvent, HoldMode, HoldRecord, now_ns};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,23 +18,23 @@ struct Clients {
     member: Member,
     id: u32,
     holds: AtomicU64,
-    writer: Mutex<Writer>,
+    writer: Mutex<HistoryWriter>,
 }
 
 impl Clients {
-    fn tell(&self, hold: u64, guard: &Guard, what: What) {
+    fn tell(&self, hold: u64, guard: &HoldGuard, what: HoldEvent) {
         let (who, lock, fence) = (format!("M{}", self.id), guard.name().into(), guard.fence());
-        let line = Line { who, hold, lock, how: How::Alone, fence, at_ns: now_ns(), what };
+        let line = HoldRecord { who, hold, lock, how: HoldMode::Alone, fence, at_ns: now_ns(), what };
         self.writer.lock().expect("no holder of this lock panics").write(&line);
     }
 
     /// Records that the client is inside, if it is. The clock is read first, so that the recorded time is never too
     /// long.
-    fn claim(&self, hold: u64, guard: &Guard) -> bool {
+    fn claim(&self, hold: u64, guard: &HoldGuard) -> bool {
         let until_ns = now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap_or(0);
         let valid = guard.is_valid();
         if valid {
-            self.tell(hold, guard, What::Inside { until_ns });
+            self.tell(hold, guard, HoldEvent::Inside { until_ns });
         }
         valid
     }
@@ -50,7 +50,7 @@ impl Clients {
             let mut valid = self.claim(hold, &guard);
             tokio::time::sleep(Duration::from_millis((random >> 40) % 12)).await;
             valid = valid && self.claim(hold, &guard);
-            self.tell(hold, &guard, if valid { What::Leaves } else { What::Lost });
+            self.tell(hold, &guard, if valid { HoldEvent::Leaves } else { HoldEvent::Lost });
             drop(guard);
             tokio::time::sleep(Duration::from_millis((random >> 50) % 5)).await;
         }
@@ -73,7 +73,7 @@ impl Clients {
                     () = soon => {}
                 }
             }
-            self.tell(hold, &guard, What::Lost);
+            self.tell(hold, &guard, HoldEvent::Lost);
         }
     }
 }
@@ -107,7 +107,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        let writer = Mutex::new(Writer::create(&PathBuf::from(story)));
+        let writer = Mutex::new(HistoryWriter::create(&PathBuf::from(story)));
         let clients = Arc::new(Clients { member, id, holds: AtomicU64::new(0), writer });
         for client in 0..CLIENTS {
             let clients = clients.clone();
@@ -118,9 +118,9 @@ pub fn main(arguments: &[String]) -> ExitCode {
             async move { clients.hold_on().await }
         });
         // Runs until the process is killed, or until the member stops, for instance because of a full disk.
-        let mut changes = clients.member.standings();
+        let mut changes = clients.member.status_changes();
         loop {
-            if let Some(why) = clients.member.standing().stopped {
+            if let Some(why) = clients.member.status().stopped {
                 eprintln!("M{id} stops: {why}");
                 return ExitCode::from(3);
             }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses what it needs of it")]
 
-use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, HoldGuard, JoinToken, Member, MemberId, Times};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -73,9 +73,9 @@ impl Cluster {
     pub async fn all_in_view(&self) {
         let count = self.members.iter().flatten().count();
         for member in self.members.iter().flatten() {
-            let mut changes = member.standings();
+            let mut changes = member.status_changes();
             let joined = async {
-                while member.standing().view.is_none_or(|view| view.members.len() != count) {
+                while member.status().view.is_none_or(|view| view.members.len() != count) {
                     changes.changed().await.expect("it lives");
                 }
             };
@@ -84,6 +84,6 @@ impl Cluster {
     }
 }
 
-pub async fn hold(member: &Member, name: &str) -> Guard {
+pub async fn hold(member: &Member, name: &str) -> HoldGuard {
     soon(name, member.mutex(name).acquire()).await.expect("granted")
 }

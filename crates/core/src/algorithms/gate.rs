@@ -27,8 +27,8 @@ use super::gate_messages::{Entry, GateRule, Message, Register, Rule, Words};
 use super::naimi_trehel::NaimiTrehel;
 use crate::mutex::{Cost, Setting, Settings};
 use crate::{
-    About, Ask, Claim, Entered, Expected, Field, Holder, Load, Mode, MutualExclusion, Out, Protocol, Setup,
-    Sharing, SiteId,
+    About, Ask, Entered, Expected, Field, Holder, Load, LockMode, Mode, MutualExclusion, Out, Protocol,
+    Setup, Sharing, SiteId,
 };
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -62,7 +62,7 @@ enum Stage {
 struct Shared {
     stage: Stage,
     /// The mode of the present request, or of the last one.
-    claim: Claim,
+    mode: LockMode,
     register: Register,
     /// The number of holders inside under this site's own registration.
     used: u32,
@@ -76,13 +76,13 @@ struct Shared {
 
 impl Shared {
     /// The number of units that the holders of this site use.
-    fn units_used(&self, claim: Claim) -> u32 {
-        if claim == Claim::Shared { self.used.min(1) } else { self.used }
+    fn units_used(&self, mode: LockMode) -> u32 {
+        if mode == LockMode::Shared { self.used.min(1) } else { self.used }
     }
 
     /// Whether one more holder fits under this site's own registration.
-    fn has_room(&self, me: SiteId, claim: Claim) -> bool {
-        let fits = |own: &Entry| own.claim == claim && (claim == Claim::Shared || self.used < own.units);
+    fn has_room(&self, me: SiteId, mode: LockMode) -> bool {
+        let fits = |own: &Entry| own.mode == mode && (mode == LockMode::Shared || self.used < own.units);
         !self.recalled && self.register.of(me).is_some_and(fits)
     }
 
@@ -90,17 +90,17 @@ impl Shared {
     fn give_up(&mut self, me: SiteId) {
         self.recalled = true;
         if let Some(&own) = self.register.of(me) {
-            self.register.note(Entry { units: self.units_used(own.claim), ..own });
+            self.register.note(Entry { units: self.units_used(own.mode), ..own });
         }
     }
 
     /// The sites whose registrations conflict with the present request, each with whether all of its units do.
     fn in_the_way(&self) -> Vec<(SiteId, bool)> {
-        let claim = self.claim;
+        let mode = self.mode;
         let registered = || self.register.iter().filter(|entry| entry.units > 0);
-        let of_another_kind = |entry: &&Entry| claim == Claim::Alone || entry.claim != claim;
+        let of_another_kind = |entry: &&Entry| mode == LockMode::Exclusive || entry.mode != mode;
         let others: Vec<_> = registered().filter(of_another_kind).map(|entry| (entry.site, true)).collect();
-        let Claim::Permit(permits) = claim else { return others };
+        let LockMode::Permit { of: permits } = mode else { return others };
         // Example: of 3 permits, S1 is registered for 2 and S2 for 1. A request of S3 recalls both, and continues when
         // one unit is free; it does not need all of them.
         let taken: u64 = registered().map(|entry| u64::from(entry.units)).sum();
@@ -117,21 +117,22 @@ impl<P: MutualExclusion> Gate<P> {
     pub fn begin(
         me: SiteId,
         mut setup: Setup<P::Options>,
-        inside: &[(SiteId, Claim, u32)],
+        inside: &[(SiteId, LockMode, u32)],
         out: &mut Out<Self>,
     ) -> Self {
-        let is_alone = |(_, claim, _): &&(SiteId, Claim, u32)| *claim == Claim::Alone;
-        setup.holders = inside.iter().filter(is_alone).map(|&(site, ..)| Holder::exclusive(site)).collect();
+        let is_exclusive = |(_, mode, _): &&(SiteId, LockMode, u32)| *mode == LockMode::Exclusive;
+        setup.holders =
+            inside.iter().filter(is_exclusive).map(|&(site, ..)| Holder::exclusive(site)).collect();
         let mut below = out.inner();
         let inner = P::start(me, &setup, &mut below);
         let mut gate = Self { inner, shared: None };
-        for &(site, claim, count) in inside.iter().filter(|(_, claim, _)| *claim != Claim::Alone) {
+        for &(site, mode, count) in inside.iter().filter(|(_, mode, _)| *mode != LockMode::Exclusive) {
             let shared = gate.shared.get_or_insert_default();
-            let units = if claim == Claim::Shared { count.min(1) } else { count };
-            shared.register.note(Entry { site, version: 1, claim, units });
+            let units = if mode == LockMode::Shared { count.min(1) } else { count };
+            shared.register.note(Entry { site, version: 1, mode, units });
             if site == me {
                 shared.used = count;
-                shared.claim = claim;
+                shared.mode = mode;
             }
         }
         gate.settle(&mut below, out);
@@ -139,13 +140,13 @@ impl<P: MutualExclusion> Gate<P> {
     }
 
     /// Requests for a client of this site. One request at a time, and none while this site has an exclusive holder.
-    pub fn request(&mut self, claim: Claim, out: &mut Out<Self>) {
-        if claim != Claim::Alone {
+    pub fn request(&mut self, mode: LockMode, out: &mut Out<Self>) {
+        if mode != LockMode::Exclusive {
             self.shared.get_or_insert_default();
         }
         if let Some(shared) = &mut self.shared {
-            shared.claim = claim;
-            if shared.has_room(out.me(), claim) {
+            shared.mode = mode;
+            if shared.has_room(out.me(), mode) {
                 out.rule(Rule::gate(GateRule::EntersRegistered));
                 shared.used += 1;
                 return out.output(Entered);
@@ -155,9 +156,9 @@ impl<P: MutualExclusion> Gate<P> {
     }
 
     /// Releases a hold of this mode.
-    pub fn release(&mut self, claim: Claim, out: &mut Out<Self>) {
+    pub fn release(&mut self, mode: LockMode, out: &mut Out<Self>) {
         match &mut self.shared {
-            Some(shared) if claim != Claim::Alone => {
+            Some(shared) if mode != LockMode::Exclusive => {
                 shared.used = shared.used.saturating_sub(1);
                 if shared.recalled {
                     shared.give_up(out.me());
@@ -230,7 +231,11 @@ impl<P: MutualExclusion> Gate<P> {
         }
         if in_the_way.is_empty() {
             shared.asked.clear();
-            return if shared.claim == Claim::Alone { self.enter_alone(out) } else { self.register(out) };
+            return if shared.mode == LockMode::Exclusive {
+                self.enter_alone(out)
+            } else {
+                self.register(out)
+            };
         }
         in_the_way.retain(|(site, _)| *site != me && !shared.asked.contains(site));
         if in_the_way.is_empty() {
@@ -255,13 +260,13 @@ impl<P: MutualExclusion> Gate<P> {
     fn register(&mut self, out: &mut Out<Self>) {
         let Some(shared) = &mut self.shared else { return };
         out.rule(Rule::gate(GateRule::Registers));
-        let (site, claim) = (out.me(), shared.claim);
+        let (site, mode) = (out.me(), shared.mode);
         let version = shared.register.of(site).map_or(1, |own| own.version + 1);
         shared.used += 1;
         shared.recalled = false;
         // The sites that recalled the previous registration have left the section since.
         shared.recallers.clear();
-        shared.register.note(Entry { site, version, claim, units: shared.units_used(claim) });
+        shared.register.note(Entry { site, version, mode, units: shared.units_used(mode) });
         shared.stage = Stage::Outside;
         out.output(Entered);
         self.below(out, |inner, out| inner.input(Ask::Release, out));
@@ -314,12 +319,12 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
     type Rule = Rule<P::Rule>;
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match (ask, self.shared.as_ref().map_or(Claim::Alone, |shared| shared.claim)) {
-            (Ask::Release, claim) => self.release(claim, out),
-            (Ask::Request(Mode::Shared), _) => self.request(Claim::Shared, out),
+        match (ask, self.shared.as_ref().map_or(LockMode::Exclusive, |shared| shared.mode)) {
+            (Ask::Release, mode) => self.release(mode, out),
+            (Ask::Request(Mode::Shared), _) => self.request(LockMode::Shared, out),
             // In a semaphore, every request is for one of the same number of permits.
-            (Ask::Request(Mode::Exclusive), claim @ Claim::Permit(_)) => self.request(claim, out),
-            (Ask::Request(Mode::Exclusive), _) => self.request(Claim::Alone, out),
+            (Ask::Request(Mode::Exclusive), mode @ LockMode::Permit { .. }) => self.request(mode, out),
+            (Ask::Request(Mode::Exclusive), _) => self.request(LockMode::Exclusive, out),
         }
     }
 
@@ -410,7 +415,7 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String> {
         let read = |text: &str| match text.parse() {
             _ if text == "none" => Some(None),
-            Ok(permits) if Claim::Permit(permits).is_possible() => Some(Some(permits)),
+            Ok(permits) if LockMode::Permit { of: permits }.is_possible() => Some(Some(permits)),
             _ => None,
         };
         let permits = settings.take("permits", None, read, "none or a number from 1 to 1048576")?;
@@ -426,13 +431,13 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     }
 
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
-        let plain = setup.options.permits.map_or(Claim::Alone, Claim::Permit);
-        let claim = |holder: &Holder| if holder.mode == Mode::Shared { Claim::Shared } else { plain };
-        let inside: Vec<_> = setup.holders.iter().map(|holder| (holder.site, claim(holder), 1)).collect();
+        let plain = setup.options.permits.map_or(LockMode::Exclusive, |of| LockMode::Permit { of });
+        let mode = |holder: &Holder| if holder.mode == Mode::Shared { LockMode::Shared } else { plain };
+        let inside: Vec<_> = setup.holders.iter().map(|holder| (holder.site, mode(holder), 1)).collect();
         let below = Setup { home: setup.home, ..Setup::new(setup.sites, setup.options.inner.clone()) };
         let mut gate = Self::begin(me, below, &inside, out);
-        if plain != Claim::Alone {
-            gate.shared.get_or_insert_default().claim = plain;
+        if plain != LockMode::Exclusive {
+            gate.shared.get_or_insert_default().mode = plain;
         }
         gate
     }

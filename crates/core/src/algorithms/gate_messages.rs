@@ -1,7 +1,7 @@
 //! The messages and rules of the [`gate`](super::gate), and the register of all sites.
 
 use crate::mutex::{LARGEST_NUMBER, list};
-use crate::{Claim, Rules, SiteId, Vocabulary, Word};
+use crate::{LockMode, Rules, SiteId, Vocabulary, Word};
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,7 +16,7 @@ pub struct Entry {
     /// The number of this registration, counted per site from 1.
     pub version: u64,
     /// The mode: never exclusive.
-    pub claim: Claim,
+    pub mode: LockMode,
     /// The number of permits, or 1 for any number of shared holders; 0 once no holder is left. Falls within a version.
     pub units: u32,
 }
@@ -59,11 +59,11 @@ impl Register {
     /// Whether a register of a system of this many sites can have these contents.
     pub fn is_plausible(&self, sites: usize) -> bool {
         let possible = |entry: &Entry| {
-            let most = if let Claim::Permit(permits) = entry.claim { permits } else { 1 };
+            let most = if let LockMode::Permit { of: permits } = entry.mode { permits } else { 1 };
             entry.site.index() < sites
                 && (1..=LARGEST_NUMBER).contains(&entry.version)
-                && entry.claim != Claim::Alone
-                && entry.claim.is_possible()
+                && entry.mode != LockMode::Exclusive
+                && entry.mode.is_possible()
                 && entry.units <= most
         };
         self.0.iter().all(possible) && self.0.windows(2).all(|pair| pair[0].site < pair[1].site)
@@ -83,8 +83,8 @@ impl Register {
 
 impl fmt::Display for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registered = self.0.iter().filter(|entry| entry.units > 0).map(|entry| match entry.claim {
-            Claim::Permit(_) => format!("{} with {}", entry.site, entry.units),
+        let registered = self.0.iter().filter(|entry| entry.units > 0).map(|entry| match entry.mode {
+            LockMode::Permit { .. } => format!("{} with {}", entry.site, entry.units),
             _ => format!("{}", entry.site),
         });
         f.write_str(&list(registered, "nobody"))

@@ -3,8 +3,8 @@
 use super::Etcd;
 use super::pb::etcdserverpb::auth_server::Auth;
 use super::pb::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
-use crate::audit::{Entry, Refused};
-use crate::leases::Way;
+use crate::audit::{AuditEntry, RefusalReason};
+use crate::leases::Protocol;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -16,15 +16,18 @@ impl Auth for Etcd {
         request: Request<AuthenticateRequest>,
     ) -> Result<Response<AuthenticateResponse>, Status> {
         let AuthenticateRequest { name, password } = request.into_inner();
-        if !self.0.shared.access.needs_token() {
+        if !self.0.context.access.needs_token() {
             return Err(Status::failed_precondition("etcdserver: authentication is not enabled"));
         }
         let wrong =
             || Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password");
-        let who = self.0.who(Way::Etcd, Some(&password)).map_err(|_| wrong())?;
+        let who = self.0.authenticate(Protocol::Etcd, Some(&password)).map_err(|_| wrong())?;
         if **who.name() != *name {
-            let line = Entry::new("refuse", Way::Etcd.name(), who.name());
-            self.0.shared.audit.refuse(Refused::Token, &Entry { why: "the token has another name", ..line });
+            let line = AuditEntry::new("refuse", Protocol::Etcd.name(), who.name());
+            self.0
+                .context
+                .audit
+                .refuse(RefusalReason::Token, &AuditEntry { why: "the token has another name", ..line });
             return Err(wrong());
         }
         Ok(Response::new(AuthenticateResponse { header: self.header(None), token: password }))

@@ -2,7 +2,7 @@
 //!
 //! # Revisions
 //! A client may use any revision in a reply as a fencing token, so all of them are fences of the lock. The create
-//! revision is the fence of the grant. Each proclamation draws a further fence (`Guard::draw_fence`), which becomes
+//! revision is the fence of the grant. Each proclamation draws a further fence (`HoldGuard::draw_fence`), which becomes
 //! the modification revision and the revision of the header. A drawn fence is above all fences drawn before and below
 //! the fence of the next holder. Over all leaders of an election, each new leader and each proclamation thus has a
 //! higher revision than everything before it:
@@ -16,9 +16,9 @@
 use super::pb::mvccpb::KeyValue;
 use super::pb::v3electionpb::election_server::Election;
 use super::pb::v3electionpb::*;
-use super::{Caller, Etcd, denied, lease_id, split, status, telling, text};
+use super::{Caller, Etcd, denied, lease_id, split, status, text, with_receipt};
 use crate::credential::Credential;
-use crate::leases::{Fault, Granted, Hold, Op, Reply, Watch, Which};
+use crate::leases::{Granted, Hold, HoldRef, LeaseError, LeaseOperation, OperationReply, Watch};
 use crate::rights::Action;
 use std::pin::Pin;
 use std::time::Duration;
@@ -37,13 +37,13 @@ fn signed(number: u64) -> i64 {
 }
 
 /// The fields of a leader key that identify a leadership.
-struct Proof {
+struct LeadershipKey {
     lock: String,
     lease: i64,
     fence: u64,
 }
 
-impl Proof {
+impl LeadershipKey {
     fn of(leader: Option<LeaderKey>) -> Result<Option<Self>, Status> {
         let missing = || Status::unknown("\"leader\" field must be provided");
         let LeaderKey { name, key, rev, lease } = leader.ok_or_else(missing)?;
@@ -66,23 +66,23 @@ impl Etcd {
         LeaderResponse { header: self.header(Some(hold.revision)), kv: Some(kv) }
     }
 
-    async fn proclaim_as(&self, caller: &Caller, proof: Proof, value: Vec<u8>) -> Result<Hold, Status> {
-        let Proof { lock, lease, fence } = proof;
-        let set = Op::SetValue { which: Which::OnlyOn(lock.clone()), fence, value };
-        let until = Instant::now() + self.0.shared.member.lease();
+    async fn proclaim_as(&self, caller: &Caller, key: LeadershipKey, value: Vec<u8>) -> Result<Hold, Status> {
+        let LeadershipKey { lock, lease, fence } = key;
+        let set = LeaseOperation::SetValue { which: HoldRef::OnlyOn(lock.clone()), fence, value };
+        let until = Instant::now() + self.0.context.member.lease();
         loop {
-            match self.0.leases.perform(&caller.asker, lease_id(lease)?, set.clone()).await {
-                Ok(Reply::Set(hold)) => return Ok(hold),
+            match self.0.leases.perform(&caller.identity, lease_id(lease)?, set.clone()).await {
+                Ok(OperationReply::Set(hold)) => return Ok(hold),
                 // The leader stays leader during a view change, and gets its revision in the next view.
-                Err(Fault::Unavailable(_)) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
-                Ok(_) | Err(Fault::NoSuchLease(_)) => return Err(status(Fault::NotHeld(lock))),
-                Err(fault) => return Err(status(fault)),
+                Err(LeaseError::Unavailable(_)) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+                Ok(_) | Err(LeaseError::NoSuchLease(_)) => return Err(status(LeaseError::NotHeld(lock))),
+                Err(error) => return Err(status(error)),
             }
         }
     }
 
     /// Sends every observed leader and each of its values, never twice and never an older one after a newer one.
-    async fn tell_leaders(
+    async fn send_leaders(
         self,
         name: String,
         mut watch: Watch,
@@ -123,16 +123,16 @@ impl Election for Etcd {
         let CampaignRequest { name, lease, value } = request.into_inner();
         let lock = text(name.clone())?;
         self.may(&caller, Action::Acquire, &lock)?;
-        let Granted { hold, receipt } = self.hold(&caller, &lock, lease, value.clone()).await?;
+        let Granted { hold, receipt } = self.acquire_hold(&caller, &lock, lease, value.clone()).await?;
         let (key, fence, lease) = (hold.key(), hold.fence, hold.lease.number());
         let mut revision = hold.revision;
         // The caller was the leader already, and now publishes another value.
         if hold.value != value {
-            revision = self.proclaim_as(&caller, Proof { lock, lease, fence }, value).await?.revision;
+            revision = self.proclaim_as(&caller, LeadershipKey { lock, lease, fence }, value).await?.revision;
         }
         let leader = LeaderKey { name, key, rev: signed(fence), lease };
-        let answer = CampaignResponse { header: self.header(Some(revision)), leader: Some(leader) };
-        Ok(telling(answer, receipt))
+        let reply = CampaignResponse { header: self.header(Some(revision)), leader: Some(leader) };
+        Ok(with_receipt(reply, receipt))
     }
 
     async fn proclaim(
@@ -141,10 +141,10 @@ impl Election for Etcd {
     ) -> Result<Response<ProclaimResponse>, Status> {
         let caller = self.caller(&request)?;
         let ProclaimRequest { leader, value } = request.into_inner();
-        let not_leader = || status(Fault::NotHeld(String::new()));
-        let proof = Proof::of(leader)?.ok_or_else(not_leader)?;
-        self.may(&caller, Action::Release, &proof.lock)?;
-        let hold = self.proclaim_as(&caller, proof, value).await?;
+        let not_leader = || status(LeaseError::NotHeld(String::new()));
+        let key = LeadershipKey::of(leader)?.ok_or_else(not_leader)?;
+        self.may(&caller, Action::Release, &key.lock)?;
+        let hold = self.proclaim_as(&caller, key, value).await?;
         Ok(Response::new(ProclaimResponse { header: self.header(Some(hold.revision)) }))
     }
 
@@ -164,12 +164,12 @@ impl Election for Etcd {
         let name = text(request.into_inner().name)?;
         self.may(&caller, Action::See, &name)?;
         let (leader, leaders) = mpsc::channel(1);
-        let place = self.0.place().map_err(status)?;
+        let permit = self.0.request_permit().map_err(status)?;
         let (watch, charge) = self.0.watch(&caller.account, vec![name.clone()]).map_err(status)?;
         let (etcd, credential) = (self.clone(), self.0.credential(&caller.who));
         tokio::spawn(async move {
-            etcd.tell_leaders(name, watch, credential, leader).await;
-            drop((place, charge));
+            etcd.send_leaders(name, watch, credential, leader).await;
+            drop((permit, charge));
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(leaders))))
     }
@@ -178,13 +178,13 @@ impl Election for Etcd {
         let caller = self.caller(&request)?;
         // An outdated leader key is no error: its owner no longer leads, which is what it requests.
         let mut left = None;
-        if let Some(Proof { lock, lease, fence }) = Proof::of(request.into_inner().leader)? {
+        if let Some(LeadershipKey { lock, lease, fence }) = LeadershipKey::of(request.into_inner().leader)? {
             self.may(&caller, Action::Release, &lock)?;
-            let release = Op::Release(Which::OnlyOn(lock), Some(fence));
-            match self.0.leases.perform(&caller.asker, lease_id(lease)?, release).await {
-                Ok(Reply::Released(revision)) => left = revision,
-                Ok(_) | Err(Fault::NoSuchLease(_)) => {}
-                Err(fault) => return Err(status(fault)),
+            let release = LeaseOperation::Release(HoldRef::OnlyOn(lock), Some(fence));
+            match self.0.leases.perform(&caller.identity, lease_id(lease)?, release).await {
+                Ok(OperationReply::Released(revision)) => left = revision,
+                Ok(_) | Err(LeaseError::NoSuchLease(_)) => {}
+                Err(error) => return Err(status(error)),
             }
         }
         Ok(Response::new(ResignResponse { header: self.header(left) }))

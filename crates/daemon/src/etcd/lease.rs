@@ -2,8 +2,8 @@
 
 use super::pb::etcdserverpb::lease_server::Lease;
 use super::pb::etcdserverpb::*;
-use super::{Caller, Etcd, LEAST_TTL_S, denied, lease_id, status, terms};
-use crate::leases::{Fault, LeaseId, Life, Op, Reply, key};
+use super::{Caller, Etcd, SHORTEST_TTL_S, denied, lease_id, status, terms};
+use crate::leases::{LeaseError, LeaseId, LeaseOperation, LeaseState, OperationReply, key};
 use crate::rights::Action;
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,25 +11,30 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+type ReplyStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 impl Etcd {
-    async fn life(&self, caller: &Caller, lease: LeaseId, op: Op) -> Result<Option<Life>, Status> {
+    async fn lease_state(
+        &self,
+        caller: &Caller,
+        lease: LeaseId,
+        op: LeaseOperation,
+    ) -> Result<Option<LeaseState>, Status> {
         self.may(caller, Action::UseSession, "")?;
-        match self.0.leases.perform(&caller.asker, lease, op).await {
-            Ok(Reply::Life(life)) => Ok(Some(life)),
-            Ok(_) | Err(Fault::NoSuchLease(_)) => Ok(None),
-            Err(fault) => Err(status(fault)),
+        match self.0.leases.perform(&caller.identity, lease, op).await {
+            Ok(OperationReply::Status(state)) => Ok(Some(state)),
+            Ok(_) | Err(LeaseError::NoSuchLease(_)) => Ok(None),
+            Err(error) => Err(status(error)),
         }
     }
 
     /// Handles one keep-alive. As in etcd, the reply for an unknown lease has a time to live of 0.
     async fn keep_alive(&self, caller: &Caller, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-        let life = match LeaseId::new(id) {
-            Some(lease) => self.life(caller, lease, Op::KeepAlive).await?,
+        let state = match LeaseId::new(id) {
+            Some(lease) => self.lease_state(caller, lease, LeaseOperation::KeepAlive).await?,
             None => None,
         };
-        let ttl = life.map_or(0, |life| seconds(life.ttl));
+        let ttl = state.map_or(0, |state| seconds(state.ttl));
         Ok(LeaseKeepAliveResponse { header: self.header(None), id, ttl })
     }
 }
@@ -53,8 +58,8 @@ impl Lease for Etcd {
                 Status::invalid_argument("the number of a lease must be above 0; 0 lets the server choose")
             })?),
         };
-        let ttl = Duration::from_secs(ttl.max(LEAST_TTL_S).unsigned_abs());
-        let granted = self.0.leases.grant(caller.asker.clone(), chosen, terms(&caller, ttl)).await;
+        let ttl = Duration::from_secs(ttl.max(SHORTEST_TTL_S).unsigned_abs());
+        let granted = self.0.leases.grant(caller.identity.clone(), chosen, terms(&caller, ttl)).await;
         let id = granted.map_err(status)?.number();
         let (header, ttl, error) = (self.header(None), seconds(ttl), String::new());
         Ok(Response::new(LeaseGrantResponse { header, id, ttl, error }))
@@ -67,30 +72,30 @@ impl Lease for Etcd {
         let caller = self.caller(&request)?;
         self.may(&caller, Action::UseSession, "")?;
         let lease = lease_id(request.into_inner().id)?;
-        self.0.leases.perform(&caller.asker, lease, Op::Revoke).await.map_err(status)?;
+        self.0.leases.perform(&caller.identity, lease, LeaseOperation::Revoke).await.map_err(status)?;
         Ok(Response::new(LeaseRevokeResponse { header: self.header(None) }))
     }
 
-    type LeaseKeepAliveStream = Answers<LeaseKeepAliveResponse>;
+    type LeaseKeepAliveStream = ReplyStream<LeaseKeepAliveResponse>;
 
     async fn lease_keep_alive(
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let caller = self.caller(&request)?;
-        let (etcd, place) = (self.clone(), self.0.place().map_err(status)?);
+        let (etcd, permit) = (self.clone(), self.0.request_permit().map_err(status)?);
         let mut signs = request.into_inner();
         // A capacity of 1: the requests of a client that does not read its replies are not read either.
-        let (answer, answers) = mpsc::channel(1);
+        let (reply, answers) = mpsc::channel(1);
         tokio::spawn(async move {
             let listen = async {
                 while let Ok(Some(sign)) = signs.message().await {
-                    if let Err(fault) = etcd.0.check_rate(&caller.account) {
-                        let _ = answer.send(Err(status(fault))).await;
+                    if let Err(error) = etcd.0.check_rate(&caller.account) {
+                        let _ = reply.send(Err(status(error))).await;
                         return;
                     }
                     let alive = etcd.keep_alive(&caller, sign.id).await;
-                    if answer.send(alive).await.is_err() {
+                    if reply.send(alive).await.is_err() {
                         return;
                     }
                 }
@@ -105,11 +110,11 @@ impl Lease for Etcd {
             };
             tokio::select! {
                 () = listen => {}
-                () = answer.closed() => {}
+                () = reply.closed() => {}
                 // The token was removed or has expired.
-                refused = gone => drop(answer.send(Err(denied(refused))).await),
+                refused = gone => drop(reply.send(Err(denied(refused))).await),
             }
-            drop(place);
+            drop(permit);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }
@@ -120,21 +125,21 @@ impl Lease for Etcd {
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         let caller = self.caller(&request)?;
         let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let life = match LeaseId::new(id) {
-            Some(lease) => self.life(&caller, lease, Op::TimeToLive).await?,
+        let state = match LeaseId::new(id) {
+            Some(lease) => self.lease_state(&caller, lease, LeaseOperation::TimeToLive).await?,
             None => None,
         };
-        let mut answer =
+        let mut reply =
             LeaseTimeToLiveResponse { header: self.header(None), id, ttl: -1, ..Default::default() };
-        if let Some(life) = life {
-            answer.ttl = seconds(life.left);
-            answer.granted_ttl = seconds(life.ttl);
+        if let Some(state) = state {
+            reply.ttl = seconds(state.left);
+            reply.granted_ttl = seconds(state.ttl);
             if keys {
-                answer.keys = life.locks.iter().map(|lock| key(lock, life.lease)).collect();
-                answer.keys.sort_unstable();
+                reply.keys = state.locks.iter().map(|lock| key(lock, state.lease)).collect();
+                reply.keys.sort_unstable();
             }
         }
-        Ok(Response::new(answer))
+        Ok(Response::new(reply))
     }
 
     async fn lease_leases(
@@ -142,13 +147,13 @@ impl Lease for Etcd {
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
         let caller = self.caller(&request)?;
-        let _turn = self.0.turn(&caller.account).await.map_err(status)?;
+        let _permit = self.0.list_permit(&caller.account).await.map_err(status)?;
         let list = self.0.leases.list().await;
-        let seen = list.into_iter().filter(|listed| {
-            let own = caller.asker.admin || listed.who == caller.asker.who;
-            own || listed.locks.iter().any(|lock| caller.who.sees(lock))
+        let visible = list.into_iter().filter(|summary| {
+            let own = caller.identity.admin || summary.token_name == caller.identity.token_name;
+            own || summary.locks.iter().any(|lock| caller.who.sees(lock))
         });
-        let leases = seen.map(|listed| LeaseStatus { id: listed.lease.number() }).collect();
+        let leases = visible.map(|summary| LeaseStatus { id: summary.lease.number() }).collect();
         Ok(Response::new(LeaseLeasesResponse { header: self.header(None), leases }))
     }
 }

@@ -11,14 +11,17 @@ mod lease;
 mod lock;
 
 use crate::access::{Denied, Principal};
-use crate::front::Front;
+use crate::client_service::ClientService;
 use crate::http::Connection;
-use crate::leases::{Asker, Fault, Granted, LeaseId, Receipt, Slot, Terms, Undelivered, Wanted, Way};
+use crate::leases::{
+    CallerIdentity, DeliveryReceipt, Granted, HoldRequest, LeaseError, LeaseId, LeaseTerms, PendingDelivery,
+    Protocol, Slot,
+};
 use crate::rights::Action;
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
-use lockkeeper_cluster::Claim;
+use lockkeeper_cluster::LockMode;
 use lockkeeper_member::check_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -36,7 +39,7 @@ use pb::v3lockpb::lock_server::LockServer;
 /// Time to live of a lease that is created for a single lock, in seconds.
 const DEFAULT_TTL_S: u64 = 60;
 /// Minimum time to live of a lease, in seconds.
-const LEAST_TTL_S: i64 = 1;
+const SHORTEST_TTL_S: i64 = 1;
 
 /// The message for calls that are not served.
 const SERVED: &str = "this is lockkeeper, which serves of etcd's API: v3lockpb.Lock (Lock, Unlock), etcdserverpb.Lease (LeaseGrant, LeaseRevoke, \
@@ -66,7 +69,7 @@ const STREAM: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const FRAME_BYTES: usize = 5;
 
 /// Admits a call: checks its path, and reads its body within limits of size and time.
-pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, Status> {
+pub(crate) async fn admit(service: &ClientService, request: Request) -> Result<Request, Status> {
     let path = request.uri().path();
     if !PATHS.contains(&path) {
         return Err(Status::unimplemented(SERVED));
@@ -74,12 +77,12 @@ pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, St
     if path == STREAM {
         return Ok(request);
     }
-    let limits = &front.shared.limits;
+    let limits = &service.context.limits;
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, limits.request_bytes + FRAME_BYTES);
-    let Ok(body) = tokio::time::timeout(limits.patience(), body).await else {
-        front.metrics.refuse("slow");
-        let message = format!("the request did not arrive within {} ms", limits.patience_ms);
+    let Ok(body) = tokio::time::timeout(limits.request_timeout(), body).await else {
+        service.metrics.refuse("slow");
+        let message = format!("the request did not arrive within {} ms", limits.request_timeout_ms);
         return Err(Status::deadline_exceeded(message));
     };
     let body = body.map_err(|_| {
@@ -90,9 +93,9 @@ pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, St
 }
 
 /// The router for the services.
-pub(crate) fn router(front: &Arc<Front>) -> Router {
-    let etcd = Etcd(front.clone());
-    let longest = front.shared.limits.request_bytes;
+pub(crate) fn router(service: &Arc<ClientService>) -> Router {
+    let etcd = Etcd(service.clone());
+    let longest = service.context.limits.request_bytes;
     let lock = LockServer::new(etcd.clone()).max_decoding_message_size(longest);
     let lease = LeaseServer::new(etcd.clone()).max_decoding_message_size(longest);
     let election = ElectionServer::new(etcd.clone()).max_decoding_message_size(longest);
@@ -106,14 +109,14 @@ pub(crate) fn router(front: &Arc<Front>) -> Router {
 
 /// The implementation of all services.
 #[derive(Clone)]
-struct Etcd(Arc<Front>);
+struct Etcd(Arc<ClientService>);
 
 /// The authenticated caller of a call.
 struct Caller {
     who: Principal,
     /// The name under which quotas count its usage.
     account: Arc<str>,
-    asker: Asker,
+    identity: CallerIdentity,
     trace: String,
 }
 
@@ -123,21 +126,21 @@ impl Etcd {
         let peer = request.extensions().get::<Connection>().and_then(|connection| connection.peer);
         let text = |key| metadata.get(key).and_then(|value| value.to_str().ok());
         let bearer = text("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
-        let who = self.0.who(Way::Etcd, text("token").or(bearer)).map_err(denied)?;
+        let who = self.0.authenticate(Protocol::Etcd, text("token").or(bearer)).map_err(denied)?;
         let account = self.0.account(&who, peer);
         self.0.check_rate(&account).map_err(status)?;
-        let asker = self.0.asker(Way::Etcd, &who, &account);
+        let identity = self.0.identity(Protocol::Etcd, &who, &account);
         let trace = crate::trace::Trace::of(text("traceparent")).id();
-        Ok(Caller { who, account, asker, trace })
+        Ok(Caller { who, account, identity, trace })
     }
 
     fn may(&self, caller: &Caller, action: Action, lock: &str) -> Result<(), Status> {
-        self.0.check(Way::Etcd, &caller.who, action, lock).map_err(denied)
+        self.0.check(Protocol::Etcd, &caller.who, action, lock).map_err(denied)
     }
 
     /// The header of a reply. Revisions never decrease; that of a grant is exactly its fence.
     fn header(&self, revision: Option<u64>) -> Option<ResponseHeader> {
-        let member = &self.0.shared.member;
+        let member = &self.0.context.member;
         let revision = revision.map(|revision| i64::try_from(revision).unwrap_or(i64::MAX));
         let before = self.0.revision.fetch_max(revision.unwrap_or(0), Ordering::Relaxed);
         let mut name = DefaultHasher::new();
@@ -151,12 +154,18 @@ impl Etcd {
     }
 
     /// Waits for a lock by the given lease, or by a new one if it is 0.
-    async fn hold(&self, caller: &Caller, name: &str, lease: i64, value: Vec<u8>) -> Result<Granted, Status> {
-        let wanted = Wanted {
+    async fn acquire_hold(
+        &self,
+        caller: &Caller,
+        name: &str,
+        lease: i64,
+        value: Vec<u8>,
+    ) -> Result<Granted, Status> {
+        let request = HoldRequest {
             lock: String::from(name),
             slot: Slot::Only,
-            claim: Claim::Alone,
-            wait: None,
+            mode: LockMode::Exclusive,
+            timeout: None,
             purpose: String::new(),
             value,
             trace: caller.trace.clone(),
@@ -164,9 +173,9 @@ impl Etcd {
         let holding = async {
             if lease == 0 {
                 let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
-                return self.0.leases.acquire_alone(&caller.asker, terms, wanted).await.map_err(status);
+                return self.0.leases.acquire_alone(&caller.identity, terms, request).await.map_err(status);
             }
-            self.0.leases.acquire(&caller.asker, lease_id(lease)?, wanted).await.map_err(status)
+            self.0.leases.acquire(&caller.identity, lease_id(lease)?, request).await.map_err(status)
         };
         let mut credential = self.0.credential(&caller.who);
         tokio::select! {
@@ -178,14 +187,14 @@ impl Etcd {
 }
 
 /// A reply that contains a hold, with the receipt for it.
-fn telling<T>(answer: T, receipt: Receipt) -> Response<T> {
-    let mut response = Response::new(answer);
-    response.extensions_mut().insert(Undelivered::new(receipt));
+fn with_receipt<T>(reply: T, receipt: DeliveryReceipt) -> Response<T> {
+    let mut response = Response::new(reply);
+    response.extensions_mut().insert(PendingDelivery::new(receipt));
     response
 }
 
-fn terms(caller: &Caller, ttl: Duration) -> Terms {
-    Terms { ttl, owner: caller.asker.who.clone(), one_hold: false, ends_with_loss: true }
+fn terms(caller: &Caller, ttl: Duration) -> LeaseTerms {
+    LeaseTerms { ttl, owner: caller.identity.token_name.clone(), one_hold: false, ends_with_loss: true }
 }
 
 /// Parses the id of a lease. Ids below 1 belong to no lease.
@@ -218,22 +227,26 @@ fn denied(denied: Denied) -> Status {
     }
 }
 
-/// Converts a fault to a status, with etcd's own message where it has one.
-pub(crate) fn status(fault: Fault) -> Status {
-    match fault {
-        Fault::NoSuchLease(_) | Fault::LeaseOver(..) => no_such_lease(),
-        Fault::LeaseExists(_) => Status::failed_precondition("etcdserver: lease already exists"),
-        Fault::TooLong { .. } => Status::out_of_range(format!("etcdserver: too large lease TTL: {fault}")),
-        Fault::NotHeld(_) => Status::unknown("election: not leader"),
-        Fault::NotYours(_) => Status::permission_denied(format!("etcdserver: permission denied: {fault}")),
-        fault => {
-            let code = match &fault {
-                Fault::Bad(_) => Code::InvalidArgument,
-                Fault::TooMany { .. } => Code::ResourceExhausted,
-                Fault::Busy(_) | Fault::GivenUp(_) => Code::Aborted,
+/// Converts an error to a status, with etcd's own message where it has one.
+pub(crate) fn status(error: LeaseError) -> Status {
+    match error {
+        LeaseError::NoSuchLease(_) | LeaseError::LeaseEnded(..) => no_such_lease(),
+        LeaseError::LeaseExists(_) => Status::failed_precondition("etcdserver: lease already exists"),
+        LeaseError::TtlTooLong { .. } => {
+            Status::out_of_range(format!("etcdserver: too large lease TTL: {error}"))
+        }
+        LeaseError::NotHeld(_) => Status::unknown("election: not leader"),
+        LeaseError::WrongOwner(_) => {
+            Status::permission_denied(format!("etcdserver: permission denied: {error}"))
+        }
+        error => {
+            let code = match &error {
+                LeaseError::Invalid(_) => Code::InvalidArgument,
+                LeaseError::LimitExceeded { .. } => Code::ResourceExhausted,
+                LeaseError::Busy(_) | LeaseError::Withdrawn(_) => Code::Aborted,
                 _ => Code::Unavailable,
             };
-            Status::new(code, fault.to_string())
+            Status::new(code, error.to_string())
         }
     }
 }

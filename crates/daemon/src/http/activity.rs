@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Maximum number of reads (GET) of one connection in progress. Each may have a long reply in memory until the client
 /// has read it. Further ones wait, so that one connection never pins more than this number of replies.
-const READS: usize = 4;
+const MOST_READS: usize = 4;
 /// The maximum size of a chunk of a reply that is handed to the server at a time. On HTTP/2, the server buffers at
 /// most about two chunks for each stream whose client does not read.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
@@ -35,9 +35,9 @@ struct State {
 
 /// The timeouts of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Within {
+pub(super) struct ConnectionTimeouts {
     /// For the first request to arrive, and for the client to read the next chunk of a reply.
-    pub patience: Duration,
+    pub request: Duration,
     /// For a connection without a request.
     pub idle: Duration,
 }
@@ -45,7 +45,7 @@ pub(super) struct Within {
 impl Activity {
     pub fn new() -> Arc<Self> {
         let state = State { arrived: 0, requests: BTreeMap::new(), idle_since: Instant::now() };
-        let reads = Arc::new(Semaphore::new(READS));
+        let reads = Arc::new(Semaphore::new(MOST_READS));
         Arc::new(Self { state: Mutex::new(state), reads, close: Notify::new() })
     }
 
@@ -54,15 +54,15 @@ impl Activity {
     }
 
     /// Registers a request, which is in progress until the returned value is dropped.
-    pub fn request(self: &Arc<Self>) -> Underway {
+    pub fn request(self: &Arc<Self>) -> RequestGuard {
         let mut state = self.state();
         state.arrived += 1;
         let number = state.arrived;
         state.requests.insert(number, None);
-        Underway { activity: self.clone(), number }
+        RequestGuard { activity: self.clone(), number }
     }
 
-    /// Waits for a place among the reads in progress.
+    /// Waits for one of the permits for reads in progress.
     pub async fn read(&self) -> Option<OwnedSemaphorePermit> {
         self.reads.clone().acquire_owned().await.ok()
     }
@@ -79,47 +79,47 @@ impl Activity {
     }
 
     /// Resolves when the connection must be closed, with the reason as a metrics label.
-    pub async fn ends(&self, within: Within) -> &'static str {
-        let shortest = within.patience.min(within.idle);
+    pub async fn ends(&self, timeouts: ConnectionTimeouts) -> &'static str {
+        let shortest = timeouts.request.min(timeouts.idle);
         let pause = (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
         loop {
             tokio::select! {
-                () = self.close.notified() => return "room",
+                () = self.close.notified() => return "connection_limit",
                 () = tokio::time::sleep(pause) => {}
             }
-            if let Some(reason) = self.overdue(within) {
+            if let Some(reason) = self.overdue(timeouts) {
                 return reason;
             }
         }
     }
 
-    fn overdue(&self, within: Within) -> Option<&'static str> {
+    fn overdue(&self, timeouts: ConnectionTimeouts) -> Option<&'static str> {
         let state = self.state();
-        let unread = state.requests.values().flatten().any(|since| since.elapsed() > within.patience);
+        let unread = state.requests.values().flatten().any(|since| since.elapsed() > timeouts.request);
         let idle = state.requests.is_empty().then(|| state.idle_since.elapsed());
         match idle {
             _ if unread => Some("unread"),
-            Some(idle) if state.arrived == 0 && idle > within.patience => Some("slow"),
-            Some(idle) if state.arrived > 0 && idle > within.idle => Some("idle"),
+            Some(idle) if state.arrived == 0 && idle > timeouts.request => Some("slow"),
+            Some(idle) if state.arrived > 0 && idle > timeouts.idle => Some("idle"),
             _ => None,
         }
     }
 }
 
 /// A request in progress.
-pub(super) struct Underway {
+pub(super) struct RequestGuard {
     activity: Arc<Activity>,
     number: u64,
 }
 
-impl Underway {
+impl RequestGuard {
     /// Records since when the daemon waits for the client to read; `None`: the client waits for the daemon.
     fn waits_for_client(&self, since: Option<Instant>) {
         self.activity.state().requests.insert(self.number, since);
     }
 }
 
-impl Drop for Underway {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut state = self.activity.state();
         state.requests.remove(&self.number);
@@ -128,22 +128,22 @@ impl Drop for Underway {
 }
 
 /// The body of a response. It is handed to the server in small chunks, and records whether the client reads them.
-pub(super) struct Reply {
+pub(super) struct TrackedBody {
     body: Body,
     /// The rest of a frame of the body that is larger than a chunk.
     rest: Bytes,
-    underway: Underway,
+    guard: RequestGuard,
     _read: Option<OwnedSemaphorePermit>,
 }
 
-impl Reply {
+impl TrackedBody {
     /// `read` is kept until the client has read the whole body, unless the body is an endless stream.
-    pub fn new(body: Body, underway: Underway, read: Option<OwnedSemaphorePermit>) -> Self {
+    pub fn new(body: Body, guard: RequestGuard, read: Option<OwnedSemaphorePermit>) -> Self {
         let read = read.filter(|_| body.size_hint().exact().is_some());
         // From now on the daemon waits for the client: HTTP/2 does not poll for the first chunk while the client's
         // window is closed.
-        underway.waits_for_client(Some(Instant::now()));
-        Self { body, rest: Bytes::new(), underway, _read: read }
+        guard.waits_for_client(Some(Instant::now()));
+        Self { body, rest: Bytes::new(), guard, _read: read }
     }
 
     fn next_chunk(&mut self) -> Bytes {
@@ -155,7 +155,7 @@ impl Reply {
     }
 }
 
-impl HttpBody for Reply {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -169,7 +169,7 @@ impl HttpBody for Reply {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 other => {
                     // Nothing is ready, so the client has read everything so far.
-                    self.underway.waits_for_client(None);
+                    self.guard.waits_for_client(None);
                     return other;
                 }
             };
@@ -178,7 +178,7 @@ impl HttpBody for Reply {
                 Err(trailers) => polled = Some(trailers),
             }
         }
-        self.underway.waits_for_client(Some(Instant::now()));
+        self.guard.waits_for_client(Some(Instant::now()));
         let frame = polled.unwrap_or_else(|| Frame::data(self.next_chunk()));
         Poll::Ready(Some(Ok(frame)))
     }
@@ -203,31 +203,31 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    fn within(patience: u64, idle: u64) -> Within {
-        Within { patience: Duration::from_secs(patience), idle: Duration::from_secs(idle) }
+    fn timeouts(request: u64, idle: u64) -> ConnectionTimeouts {
+        ConnectionTimeouts { request: Duration::from_secs(request), idle: Duration::from_secs(idle) }
     }
 
     #[tokio::test(start_paused = true)]
     async fn connection_is_overdue_when_idle_or_not_read() {
         let activity = Activity::new();
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert_eq!(activity.overdue(within(5, 60)), Some("slow"));
-        let underway = activity.request();
+        assert_eq!(activity.overdue(timeouts(5, 60)), Some("slow"));
+        let guard = activity.request();
         assert_eq!(activity.idle_since(), None);
         tokio::time::advance(Duration::from_secs(600)).await;
-        assert_eq!(activity.overdue(within(5, 60)), None, "a request may wait for a lock for long");
-        let mut reply = Reply::new(Body::from(vec![7; 3 * CHUNK_BYTES]), underway, None);
+        assert_eq!(activity.overdue(timeouts(5, 60)), None, "a request may wait for a lock for long");
+        let mut reply = TrackedBody::new(Body::from(vec![7; 3 * CHUNK_BYTES]), guard, None);
         tokio::time::advance(Duration::from_secs(4)).await;
         let mut context = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut reply).poll_frame(&mut context).is_ready());
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(activity.overdue(within(5, 60)), None, "the client has taken a piece meanwhile");
+        assert_eq!(activity.overdue(timeouts(5, 60)), None, "the client has taken a piece meanwhile");
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(activity.overdue(within(5, 60)), Some("unread"));
+        assert_eq!(activity.overdue(timeouts(5, 60)), Some("unread"));
         drop(reply);
-        assert_eq!(activity.overdue(within(5, 60)), None);
+        assert_eq!(activity.overdue(timeouts(5, 60)), None);
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert_eq!(activity.overdue(within(5, 60)), Some("idle"));
+        assert_eq!(activity.overdue(timeouts(5, 60)), Some("idle"));
     }
 
     #[tokio::test]
@@ -235,7 +235,7 @@ mod tests {
         let activity = Activity::new();
         let read = activity.read().await;
         let body = vec![7; 2 * CHUNK_BYTES + 5];
-        let mut reply = Reply::new(Body::from(body.clone()), activity.request(), read);
+        let mut reply = TrackedBody::new(Body::from(body.clone()), activity.request(), read);
         let (mut taken, mut pieces) = (Vec::new(), 0);
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut reply).poll_frame(&mut context) {
@@ -247,8 +247,8 @@ mod tests {
             pieces += 1;
         }
         assert_eq!((taken, pieces), (body, 3));
-        assert_eq!(activity.reads.available_permits(), READS - 1);
+        assert_eq!(activity.reads.available_permits(), MOST_READS - 1);
         drop(reply);
-        assert_eq!(activity.reads.available_permits(), READS);
+        assert_eq!(activity.reads.available_permits(), MOST_READS);
     }
 }

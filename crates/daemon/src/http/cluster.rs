@@ -4,7 +4,7 @@ use super::problem::Problem;
 use super::request::Caller;
 use super::sessions::milliseconds;
 use crate::access::Permission;
-use crate::front::Front;
+use crate::client_service::ClientService;
 use crate::rights::Action;
 use axum::Json;
 use axum::extract::State;
@@ -78,20 +78,20 @@ pub(crate) struct Whoami {
 }
 
 /// The reason why this member grants no locks, if it does not.
-fn trouble(front: &Front) -> Option<String> {
-    front.shared.member.trouble().map(|trouble| trouble.to_string())
+fn not_serving_reason(service: &ClientService) -> Option<String> {
+    service.context.member.not_serving().map(|trouble| trouble.to_string())
 }
 
 /// Lists all known members.
 #[utoipa::path(get, path = "/v1/members", tag = "cluster",
     responses((status = 200, body = [Member]), super::openapi::Refusals))]
 pub(super) async fn members(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
 ) -> Result<Json<Vec<Member>>, Problem> {
     caller.may(Action::Cluster, "")?;
-    let member = &front.shared.member;
-    let (view, voters) = (member.standing().view, member.voters());
+    let member = &service.context.member;
+    let (view, voters) = (member.status().view, member.voters());
     let show = |(id, address)| Member {
         id: lockkeeper_cluster::MemberId::clone(&id).0,
         address,
@@ -106,22 +106,25 @@ pub(super) async fn members(
 /// Returns the status of this member.
 #[utoipa::path(get, path = "/v1/status", tag = "cluster",
     responses((status = 200, body = Status), super::openapi::Refusals))]
-pub(super) async fn status(State(front): State<Arc<Front>>, caller: Caller) -> Result<Json<Status>, Problem> {
+pub(super) async fn status(
+    State(service): State<Arc<ClientService>>,
+    caller: Caller,
+) -> Result<Json<Status>, Problem> {
     caller.may(Action::Cluster, "")?;
-    let member = &front.shared.member;
-    let (standing, voters) = (member.standing(), member.voters());
+    let member = &service.context.member;
+    let (standing, voters) = (member.status(), member.voters());
     Ok(Json(Status {
         member: member.id().0,
         cluster: member.config().cluster.clone(),
         version: env!("CARGO_PKG_VERSION"),
         serves: standing.serves(),
-        reason: trouble(&front),
+        reason: not_serving_reason(&service),
         epoch: standing.view.map(|view| view.epoch),
         lease_ms: milliseconds(standing.lease),
         leader: voters.leader.map(|leader| leader.0),
         term: voters.term,
         algorithm: member.settings().algorithm_text(),
-        sessions: front.leases.count(),
+        sessions: service.leases.count(),
     }))
 }
 
@@ -144,11 +147,11 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
         (status = 503, body = Problem, description = "The member has stopped, with the reason; restart the daemon")))]
-pub(super) async fn healthz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
-    match front.shared.member.standing().stopped {
+pub(super) async fn healthz(State(service): State<Arc<ClientService>>) -> Result<&'static str, Problem> {
+    match service.context.member.status().stopped {
         None => Ok("ok\n"),
         Some(why) => {
-            let message = format!("member {} has stopped: {why}", front.shared.member.id().0);
+            let message = format!("member {} has stopped: {why}", service.context.member.id().0);
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", message))
         }
     }
@@ -158,8 +161,8 @@ pub(super) async fn healthz(State(front): State<Arc<Front>>) -> Result<&'static 
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
         (status = 503, body = Problem, description = "It does not grant locks, with the reason")))]
-pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
-    match trouble(&front) {
+pub(super) async fn readyz(State(service): State<Arc<ClientService>>) -> Result<&'static str, Problem> {
+    match not_serving_reason(&service) {
         None => Ok("ok\n"),
         Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why)),
     }
@@ -172,12 +175,12 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static s
         (status = 401, body = Problem, description = "The token is not valid"),
         (status = 429, body = Problem, description = "A limit is reached; the message names it")))]
 pub(super) async fn metrics(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Option<Caller>,
 ) -> Result<impl IntoResponse, Problem> {
     let mut text = String::new();
-    let written = encode_registry(&mut text, &front.registry).and_then(|()| match &caller {
-        Some(caller) => encode_registry(&mut text, &front.metrics.of_locks(&caller.who)),
+    let written = encode_registry(&mut text, &service.registry).and_then(|()| match &caller {
+        Some(caller) => encode_registry(&mut text, &service.metrics.lock_times(&caller.who)),
         None => Ok(()),
     });
     written.and_then(|()| encode_eof(&mut text)).map_err(|error| {

@@ -1,6 +1,6 @@
 //! The body of a response that contains a hold. It detects whether the server has taken all of it.
 
-use crate::leases::{Receipt, Undelivered};
+use crate::leases::{DeliveryReceipt, PendingDelivery};
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -11,13 +11,13 @@ use std::task::{Context, Poll};
 /// whole body, the client has not received the hold, and dropping the receipt gives it up.
 struct Delivery {
     body: Body,
-    receipt: Option<Receipt>,
+    receipt: Option<DeliveryReceipt>,
 }
 
 /// Attaches the receipt to the body of a response, if it contains a hold.
 pub(super) fn watch(mut response: Response) -> Response {
     let receipt =
-        response.extensions_mut().remove::<Undelivered>().and_then(|undelivered| undelivered.take());
+        response.extensions_mut().remove::<PendingDelivery>().and_then(|undelivered| undelivered.take());
     match receipt {
         None => response,
         // An error response contains no hold.

@@ -8,11 +8,12 @@ use axum::response::IntoResponse;
 
 /// Parses a body as every kind of request, with its fields. Each error must become a response.
 pub(crate) fn body(bytes: &[u8]) {
-    let wanted = parse::<Acquire>(bytes).and_then(|mut acquire| acquire.wanted("lock".into(), String::new()));
-    if let Ok(wanted) = &wanted {
-        assert!(wanted.wait.is_some(), "a client of HTTP waits for a bounded time");
+    let request =
+        parse::<Acquire>(bytes).and_then(|mut acquire| acquire.hold_request("lock".into(), String::new()));
+    if let Ok(request) = &request {
+        assert!(request.timeout.is_some(), "a client of HTTP waits for a bounded time");
     }
-    respond(wanted);
+    respond(request);
     respond(parse::<Release>(bytes));
     respond(parse::<ForceRelease>(bytes));
     respond(parse::<NewSession>(bytes));

@@ -4,11 +4,11 @@ use super::locks::Page;
 use super::problem::Problem;
 use super::request::Caller;
 use super::show::LockState;
-use crate::front::Front;
-use crate::leases::Fault;
+use crate::client_service::ClientService;
+use crate::leases::LeaseError;
+use crate::list_permits::ListPermit;
 use crate::metrics::Metrics;
 use crate::snapshots::Snapshot;
-use crate::turns::Turn;
 use crate::worker::Worker;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, header};
@@ -22,37 +22,37 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Approximate size of a chunk of the list, in bytes.
-const PART_BYTES: usize = 64 << 10;
+const LIST_CHUNK_BYTES: usize = 64 << 10;
 
-/// The part of the list that is still to be sent, with its snapshot.
-struct Rest {
+/// The chunk of the list that is still to be sent, with its snapshot.
+struct UnsentList {
     snapshot: Arc<Snapshot>,
     ranges: Vec<Range<usize>>,
     begun: bool,
     done: bool,
-    _turn: Turn,
+    _permit: ListPermit,
 }
 
-impl Rest {
+impl UnsentList {
     /// Encodes the next chunk.
-    fn part(&mut self) -> Vec<u8> {
-        let mut part = Vec::with_capacity(PART_BYTES + PART_BYTES / 8);
+    fn next_chunk(&mut self) -> Vec<u8> {
+        let mut chunk = Vec::with_capacity(LIST_CHUNK_BYTES + LIST_CHUNK_BYTES / 8);
         while let Some(range) = self.ranges.first_mut() {
-            let Some(place) = range.next() else {
+            let Some(index) = range.next() else {
                 self.ranges.remove(0);
                 continue;
             };
-            part.push(if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' });
-            let state = LockState::of(&self.snapshot.locks[place]);
-            serde_json::to_writer(&mut part, &state)
+            chunk.push(if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' });
+            let state = LockState::of(&self.snapshot.locks[index]);
+            serde_json::to_writer(&mut chunk, &state)
                 .expect("serializing to memory cannot fail, and all keys are strings");
-            if part.len() >= PART_BYTES {
-                return part;
+            if chunk.len() >= LIST_CHUNK_BYTES {
+                return chunk;
             }
         }
         self.done = true;
-        part.extend_from_slice(if self.begun { b"]" } else { b"[]" });
-        part
+        chunk.extend_from_slice(if self.begun { b"]" } else { b"[]" });
+        chunk
     }
 }
 
@@ -83,19 +83,23 @@ fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usiz
 }
 
 /// Replies with a page of the list.
-pub(super) async fn respond(front: &Arc<Front>, caller: &Caller, page: Page) -> Result<Response, Problem> {
-    let asked = Instant::now();
-    let turn = front.turn(&caller.account).await?;
-    let snapshot = front.snapshots.page(page.after.as_deref(), asked).await?;
+pub(super) async fn respond(
+    service: &Arc<ClientService>,
+    caller: &Caller,
+    page: Page,
+) -> Result<Response, Problem> {
+    let arrived = Instant::now();
+    let list_permit = service.list_permit(&caller.account).await?;
+    let snapshot = service.snapshots.page(page.after.as_deref(), arrived).await?;
     let (ranges, next) = select(&snapshot, &caller.who.scope(&page.prefix), &page);
     let silent: Vec<String> = snapshot.silent.iter().map(|id| id.0.to_string()).collect();
-    let rest = Rest { snapshot, ranges, begun: false, done: false, _turn: turn };
-    let body = Sending::new(front, rest).body();
+    let unsent = UnsentList { snapshot, ranges, begun: false, done: false, _permit: list_permit };
+    let body = ListBody::new(service, unsent).body();
     let mut response = ([(header::CONTENT_TYPE, "application/json")], body).into_response();
     if let Some((last, left_out)) = next {
         let link = link(&page, &last)
             .parse()
-            .map_err(|_| Fault::Bad(String::from("the next page has no address")))?;
+            .map_err(|_| LeaseError::Invalid(String::from("the next page has no address")))?;
         response.headers_mut().insert(header::LINK, link);
         let name = HeaderName::from_static("lockkeeper-left-out");
         response.headers_mut().insert(name, HeaderValue::from(left_out));
@@ -127,70 +131,71 @@ fn escaped(text: &str) -> String {
 }
 
 /// A list that is being sent. If the client reads nothing for too long, the list is dropped and its memory freed.
-struct Sending {
-    rest: Arc<Mutex<Option<Rest>>>,
-    parts: Arc<AtomicU64>,
+struct ListBody {
+    unsent: Arc<Mutex<Option<UnsentList>>>,
+    chunks: Arc<AtomicU64>,
     worker: Arc<Worker>,
     metrics: Arc<Metrics>,
     watchdog: AbortHandle,
 }
 
-impl Sending {
-    fn new(front: &Front, rest: Rest) -> Self {
-        let rest = Arc::new(Mutex::new(Some(rest)));
-        let parts = Arc::new(AtomicU64::new(0));
-        let watchdog = watch_over(rest.clone(), parts.clone(), front.shared.limits.patience());
+impl ListBody {
+    fn new(service: &ClientService, unsent: UnsentList) -> Self {
+        let unsent = Arc::new(Mutex::new(Some(unsent)));
+        let chunks = Arc::new(AtomicU64::new(0));
+        let watchdog =
+            drop_if_unread(unsent.clone(), chunks.clone(), service.context.limits.request_timeout());
         let watchdog = tokio::spawn(watchdog).abort_handle();
-        let (worker, metrics) = (front.snapshots.worker().clone(), front.metrics.clone());
-        Self { rest, parts, worker, metrics, watchdog }
+        let (worker, metrics) = (service.snapshots.worker().clone(), service.metrics.clone());
+        Self { unsent, chunks, worker, metrics, watchdog }
     }
 
     fn body(self) -> Body {
-        let parts = futures_util::stream::unfold(Some(self), |sending| async move {
-            let sending = sending?;
-            match sending.next().await {
-                Some(Ok((part, more))) => Some((Ok(part), more.then_some(sending))),
+        let chunks = futures_util::stream::unfold(Some(self), |body| async move {
+            let body = body?;
+            match body.next().await {
+                Some(Ok((chunk, more))) => Some((Ok(chunk), more.then_some(body))),
                 Some(Err(error)) => Some((Err(error), None)),
                 None => None,
             }
         });
-        Body::from_stream(parts)
+        Body::from_stream(chunks)
     }
 
     /// The next chunk, and whether more follow.
     async fn next(&self) -> Option<io::Result<(Bytes, bool)>> {
-        self.parts.fetch_add(1, Ordering::Relaxed);
-        let rest = self.rest.clone();
-        let part = move || {
-            let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
-            let part = rest.as_mut().map(|rest| (Bytes::from(rest.part()), !rest.done));
+        self.chunks.fetch_add(1, Ordering::Relaxed);
+        let unsent = self.unsent.clone();
+        let chunk = move || {
+            let mut unsent = unsent.lock().unwrap_or_else(PoisonError::into_inner);
+            let chunk = unsent.as_mut().map(|unsent| (Bytes::from(unsent.next_chunk()), !unsent.done));
             // Drop the snapshot now: a client that is slow to read the last chunk must not pin it.
-            rest.take_if(|rest| rest.done);
-            part
+            unsent.take_if(|unsent| unsent.done);
+            chunk
         };
-        match self.worker.run(part).await {
-            Some(Some((part, more))) => {
-                self.metrics.listed(part.len());
-                Some(Ok((part, more)))
+        match self.worker.run(chunk).await {
+            Some(Some((chunk, more))) => {
+                self.metrics.listed(chunk.len());
+                Some(Ok((chunk, more)))
             }
             _ => Some(Err(io::Error::other("the list was read too slowly"))),
         }
     }
 }
 
-impl Drop for Sending {
+impl Drop for ListBody {
     fn drop(&mut self) {
         self.watchdog.abort();
     }
 }
 
 /// Drops a list of which no chunk was requested within the timeout.
-async fn watch_over(rest: Arc<Mutex<Option<Rest>>>, parts: Arc<AtomicU64>, patience: Duration) {
+async fn drop_if_unread(unsent: Arc<Mutex<Option<UnsentList>>>, chunks: Arc<AtomicU64>, timeout: Duration) {
     loop {
-        let before = parts.load(Ordering::Relaxed);
-        tokio::time::sleep(patience).await;
-        if parts.load(Ordering::Relaxed) == before {
-            rest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let before = chunks.load(Ordering::Relaxed);
+        tokio::time::sleep(timeout).await;
+        if chunks.load(Ordering::Relaxed) == before {
+            unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
             return;
         }
     }

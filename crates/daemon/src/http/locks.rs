@@ -1,17 +1,20 @@
 //! Handlers for locks: acquire, release, force-release, list and why.
 
 use super::problem::Problem;
-use super::request::{Asked, Body, Caller, Lock, session, whole};
-use super::sessions::{life, milliseconds, terms, text};
+use super::request::{Body, Caller, Lock, QueryParameters, session, whole};
+use super::sessions::{milliseconds, session_state, terms, text};
 use super::show::{LockState, Why};
-use crate::front::Front;
-use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Reply, Slot, Undelivered, Wanted, Which};
+use crate::client_service::ClientService;
+use crate::leases::{
+    Granted, Hold, HoldRef, HoldRequest, LeaseError, LeaseId, LeaseOperation, OperationReply,
+    PendingDelivery, Slot,
+};
 use crate::listing;
 use crate::rights::Action;
 use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Extension, Json};
-use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
+use lockkeeper_cluster::{Acquisition, LockMode, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,12 +180,12 @@ pub(crate) struct Waiter {
 }
 
 impl Acquire {
-    fn claim(&self) -> Result<Claim, Problem> {
+    fn lock_mode(&self) -> Result<LockMode, Problem> {
         match (self.mode, self.permits) {
-            (Mode::Exclusive, None) => Ok(Claim::Alone),
-            (Mode::Shared, None) => Ok(Claim::Shared),
+            (Mode::Exclusive, None) => Ok(LockMode::Exclusive),
+            (Mode::Shared, None) => Ok(LockMode::Shared),
             (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => {
-                Ok(Claim::Permit(permits))
+                Ok(LockMode::Permit { of: permits })
             }
             (Mode::Permit, _) => Err(Problem::unacceptable(format!(
                 "with the mode `permit`, `permits` must be the total number of permits, 1 to {MOST_PERMITS}"
@@ -191,7 +194,7 @@ impl Acquire {
         }
     }
 
-    pub(super) fn wanted(&mut self, name: String, trace: String) -> Result<Wanted, Problem> {
+    pub(super) fn hold_request(&mut self, name: String, trace: String) -> Result<HoldRequest, Problem> {
         let wait_ms = self.wait_ms.unwrap_or(0);
         if wait_ms > LONGEST_WAIT_MS {
             return Err(Problem::unacceptable(format!("`wait_ms` is {wait_ms}: at most {LONGEST_WAIT_MS}")));
@@ -204,11 +207,11 @@ impl Acquire {
             // No repetition can refer to this request.
             None => getrandom::u64().unwrap_or_default().to_string(),
         };
-        Ok(Wanted {
-            claim: self.claim()?,
+        Ok(HoldRequest {
+            mode: self.lock_mode()?,
             lock: name,
             slot: Slot::Request(request),
-            wait: Some(Duration::from_millis(wait_ms)),
+            timeout: Some(Duration::from_millis(wait_ms)),
             purpose: text("purpose", self.purpose.take())?,
             value: Vec::new(),
             trace,
@@ -218,57 +221,64 @@ impl Acquire {
 
 /// Acquires a lock.
 ///
-/// Waits until the lock is granted or `wait_ms` have passed. Closing the connection gives up the place in the queue.
+/// Waits until the lock is granted or `wait_ms` have passed. Closing the connection gives up the position in the queue.
 #[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = Held), (status = 409, body = Problem, description = "The lock was not free in time"),
         super::openapi::Refusals, super::openapi::BodyRefusals, super::openapi::NoSession))]
 pub(super) async fn acquire(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Lock(name): Lock,
-    Body(wish): Body<Acquire>,
+    Body(body): Body<Acquire>,
 ) -> impl IntoResponse {
     let trace = AppendHeaders([("traceparent", caller.trace.parent())]);
-    let held = hold_for(&front, &caller, name, wish).await;
+    let held = acquire_while_allowed(&service, &caller, name, body).await;
     (
         trace,
-        held.map(|Granted { hold, receipt }| (Extension(Undelivered::new(receipt)), Json(Held::from(hold)))),
+        held.map(|Granted { hold, receipt }| {
+            (Extension(PendingDelivery::new(receipt)), Json(Held::from(hold)))
+        }),
     )
 }
 
-async fn hold_for(
-    front: &Front,
+async fn acquire_while_allowed(
+    service: &ClientService,
     caller: &Caller,
     name: String,
-    mut wish: Acquire,
+    mut body: Acquire,
 ) -> Result<Granted, Problem> {
     caller.may(Action::Acquire, &name)?;
     let mut credential = caller.credential();
-    let wanted = wish.wanted(name.clone(), caller.trace.id())?;
+    let request = body.hold_request(name.clone(), caller.trace.id())?;
     tokio::select! {
-        granted = hold_by(front, caller, wanted, wish) => granted,
+        granted = acquire_by_lease(service, caller, request, body) => granted,
         // The token may be removed during the wait.
         denied = credential.denied(Action::Acquire, &name) => Err(denied.into()),
     }
 }
 
-async fn hold_by(front: &Front, caller: &Caller, wanted: Wanted, wish: Acquire) -> Result<Granted, Problem> {
-    match wish.session {
-        Some(_) if wish.ttl_ms.is_some() || wish.owner.is_some() => {
+async fn acquire_by_lease(
+    service: &ClientService,
+    caller: &Caller,
+    request: HoldRequest,
+    body: Acquire,
+) -> Result<Granted, Problem> {
+    match body.session {
+        Some(_) if body.ttl_ms.is_some() || body.owner.is_some() => {
             let message = "a session has a `ttl_ms` and an `owner` already: leave them out";
             Err(Problem::unacceptable(message))
         }
-        Some(id) => Ok(front.leases.acquire(&caller.asker, session(&id)?, wanted).await?),
+        Some(id) => Ok(service.leases.acquire(&caller.identity, session(&id)?, request).await?),
         None => {
-            let terms = terms(caller, wish.ttl_ms, wish.owner)?;
-            Ok(front.leases.acquire_alone(&caller.asker, terms, wanted).await?)
+            let terms = terms(caller, body.ttl_ms, body.owner)?;
+            Ok(service.leases.acquire_alone(&caller.identity, terms, request).await?)
         }
     }
 }
 
-fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
+fn parse_hold(text: &str) -> Result<(LeaseId, u64), Problem> {
     let bad = || Problem::unacceptable(format!("`{text}` is not a hold: the response to an acquire has one"));
     let (lease, number) = text.split_once('-').ok_or_else(bad)?;
     Ok((lease.parse().map_err(|()| bad())?, number.parse().map_err(|_| bad())?))
@@ -282,18 +292,18 @@ fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
         description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = Released), super::openapi::Refusals, super::openapi::BodyRefusals))]
 pub(super) async fn release(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Lock(name): Lock,
     Body(release): Body<Release>,
 ) -> Result<Json<Released>, Problem> {
     caller.may(Action::Release, &name)?;
-    let (lease, number) = hold(&release.hold)?;
-    let op = Op::Release(Which::Number(number), None);
-    let released = match front.leases.perform(&caller.asker, lease, op).await {
-        Ok(Reply::Released(fence)) => fence.is_some(),
-        Ok(_) | Err(Fault::NoSuchLease(_)) => false,
-        Err(fault) => return Err(fault.into()),
+    let (lease, number) = parse_hold(&release.hold)?;
+    let op = LeaseOperation::Release(HoldRef::Number(number), None);
+    let released = match service.leases.perform(&caller.identity, lease, op).await {
+        Ok(OperationReply::Released(fence)) => fence.is_some(),
+        Ok(_) | Err(LeaseError::NoSuchLease(_)) => false,
+        Err(error) => return Err(error.into()),
     };
     Ok(Json(Released { released }))
 }
@@ -306,14 +316,14 @@ pub(super) async fn release(
         description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = ForceReleased), super::openapi::Refusals, super::openapi::BodyRefusals))]
 pub(super) async fn force_release(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Lock(name): Lock,
     Body(which): Body<ForceRelease>,
 ) -> Result<Json<ForceReleased>, Problem> {
     caller.may(Action::ForceRelease, &name)?;
     let only = which.acquisition.as_deref().map(acquisition).transpose()?;
-    let released = front.shared.release_by_force("http", &caller.who, &name, only).await?;
+    let released = service.context.release_by_force("http", &caller.who, &name, only).await?;
     let released = released.iter().map(ToString::to_string).collect();
     Ok(Json(ForceReleased { released }))
 }
@@ -329,11 +339,11 @@ pub(super) async fn force_release(
         ("lockkeeper-silent-members" = String, description = "Members that did not reply in time: their clients' locks are missing"))),
         super::openapi::Refusals))]
 pub(super) async fn list(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
-    Asked(page): Asked<Page>,
+    QueryParameters(page): QueryParameters<Page>,
 ) -> Result<Response, Problem> {
-    super::list::respond(&front, &caller, page).await
+    super::list::respond(&service, &caller, page).await
 }
 
 /// Returns the holders and waiters of a lock.
@@ -343,12 +353,12 @@ pub(super) async fn list(
     responses((status = 200, body = LockState), super::openapi::Refusals,
         (status = 422, body = Problem, description = "Not the name of a lock")))]
 pub(super) async fn one(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Lock(name): Lock,
 ) -> Result<Json<LockState>, Problem> {
     caller.may(Action::See, &name)?;
-    Ok(Json(LockState::of(&listing::one(&front.shared.member, &name).await?)))
+    Ok(Json(LockState::of(&listing::read_lock(&service.context.member, &name).await?)))
 }
 
 /// Explains why a client waits.
@@ -361,17 +371,17 @@ pub(super) async fn one(
     responses((status = 200, body = Why), super::openapi::Refusals, super::openapi::NoSession,
         (status = 422, body = Problem, description = "Not the name of a lock, or of an acquisition")))]
 pub(super) async fn why(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Lock(name): Lock,
-    Asked(waiter): Asked<Waiter>,
+    QueryParameters(waiter): QueryParameters<Waiter>,
 ) -> Result<Json<Why>, Problem> {
     caller.may(Action::See, &name)?;
     let session = match (waiter.session, waiter.acquisition) {
-        (Some(id), _) => life(&front, &caller, &id, Op::TimeToLive).await?.session,
+        (Some(id), _) => session_state(&service, &caller, &id, LeaseOperation::TimeToLive).await?.session,
         (None, asked) => {
             let asked = asked.as_deref().map(acquisition).transpose()?;
-            let lock = listing::one(&front.shared.member, &name).await?;
+            let lock = listing::read_lock(&service.context.member, &name).await?;
             let mut waiters = lock.waiters.iter().map(|party| party.who.acquisition);
             // Only waiters of this lock are considered: the caller may have no right to see others.
             let waiter = waiters.find(|waiter| asked.is_none_or(|asked| asked == *waiter));
@@ -380,8 +390,8 @@ pub(super) async fn why(
     };
     let why = match session {
         Some(session) => {
-            let _turn = front.turn(&caller.account).await?;
-            Some(front.snapshots.read(move |snapshot| snapshot.why(session)).await?)
+            let _permit = service.list_permit(&caller.account).await?;
+            Some(service.snapshots.read(move |snapshot| snapshot.why(session)).await?)
         }
         None => None,
     };

@@ -29,8 +29,8 @@ mod watch;
 pub(crate) use serve::Connection;
 pub use serve::serve;
 
+use crate::client_service::ClientService;
 use crate::etcd;
-use crate::front::Front;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
@@ -42,9 +42,9 @@ use std::sync::Arc;
 use tonic::Code;
 
 /// The router for everything on the HTTP port: the JSON API and etcd's gRPC API.
-pub fn router(front: &Arc<Front>) -> Router {
+pub fn router(service: &Arc<ClientService>) -> Router {
     let json = Router::new()
-        .route("/v1/sessions", post(sessions::make))
+        .route("/v1/sessions", post(sessions::create))
         .route("/v1/sessions/{session}", delete(sessions::end))
         .route("/v1/sessions/{session}/keep-alive", post(sessions::keep_alive))
         .route("/v1/locks", get(locks::list))
@@ -63,11 +63,11 @@ pub fn router(front: &Arc<Front>) -> Router {
         .route("/healthz", get(cluster::healthz))
         .route("/readyz", get(cluster::readyz))
         .route("/openapi.json", get(openapi::serve))
-        .with_state(front.clone());
-    json.merge(etcd::router(front))
+        .with_state(service.clone());
+    json.merge(etcd::router(service))
         .fallback(no_such_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(front.clone(), look_after))
+        .layer(from_fn_with_state(service.clone(), check_and_count))
 }
 
 async fn no_such_path(uri: Uri) -> Problem {
@@ -86,34 +86,38 @@ fn is_grpc(request: &Request) -> bool {
 }
 
 /// Middleware for every request: origin check, limits, metrics and delivery of holds.
-async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+async fn check_and_count(
+    State(service): State<Arc<ClientService>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let grpc = is_grpc(&request);
     let connection = request.extensions().get::<serve::Connection>();
     let alone =
-        connection.is_some_and(|connection| connection.loopback) && !front.shared.access.needs_token();
+        connection.is_some_and(|connection| connection.loopback) && !service.context.access.needs_token();
     if let Err(problem) = origin::check(&request, alone) {
-        front.metrics.refuse("origin");
-        front.metrics.request(if grpc { "etcd" } else { "http" }, "refused");
+        service.metrics.refuse("origin");
+        service.metrics.request(if grpc { "etcd" } else { "http" }, "refused");
         let mut response = problem.into_response();
         origin::protect(&mut response);
         return response;
     }
-    let fast = connection.is_some_and(|connection| connection.rate.check().is_err());
-    let place = if fast { Err(front.too_fast()) } else { front.place() };
-    let mut response = match (place, grpc) {
-        (Err(fault), true) => etcd::status(fault).into_http(),
-        (Err(fault), false) => Problem::from(fault).into_response(),
-        (Ok(_place), true) => match etcd::admit(&front, request).await {
+    let too_fast = connection.is_some_and(|connection| connection.rate.check().is_err());
+    let permit = if too_fast { Err(service.too_fast()) } else { service.request_permit() };
+    let mut response = match (permit, grpc) {
+        (Err(error), true) => etcd::status(error).into_http(),
+        (Err(error), false) => Problem::from(error).into_response(),
+        (Ok(_permit), true) => match etcd::admit(&service, request).await {
             Ok(request) => next.run(request).await,
             Err(status) => status.into_http(),
         },
-        (Ok(_place), false) => next.run(request).await,
+        (Ok(_permit), false) => next.run(request).await,
     };
     if grpc {
-        front.metrics.request("etcd", grpc_result(&response));
+        service.metrics.request("etcd", grpc_result(&response));
     } else {
         origin::protect(&mut response);
-        front.metrics.request("http", http_result(response.status()));
+        service.metrics.request("http", http_result(response.status()));
     }
     delivery::watch(response)
 }

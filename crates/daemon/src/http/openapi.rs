@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use super::{cluster, locks, sessions, watch};
-use crate::front::Front;
+use crate::client_service::ClientService;
 use crate::limits::Limits;
 use axum::Json;
 use axum::extract::State;
@@ -18,7 +18,7 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 #[openapi(
     info(title = "Lockkeeper", description = "Distributed locks over HTTP."),
     paths(
-        sessions::make, sessions::keep_alive, sessions::end,
+        sessions::create, sessions::keep_alive, sessions::end,
         locks::acquire, locks::release, locks::force_release, locks::list, locks::one, locks::why,
         cluster::members, cluster::status, cluster::whoami, cluster::healthz, cluster::readyz, cluster::metrics, watch::watch,
     ),
@@ -50,8 +50,8 @@ fn document(limits: &Limits) -> Value {
 }
 
 /// Serves the OpenAPI document.
-pub(super) async fn serve(State(front): State<Arc<Front>>) -> impl IntoResponse {
-    Json(document(&front.shared.limits))
+pub(super) async fn serve(State(service): State<Arc<ClientService>>) -> impl IntoResponse {
+    Json(document(&service.context.limits))
 }
 
 fn problems(all: &[(&str, &str)]) -> BTreeMap<String, RefOr<Response>> {

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use axum::body::Body;
 
-    fn ask(host: &str, origin: Option<&str>, alone: bool) -> u16 {
+    fn status_of(host: &str, origin: Option<&str>, alone: bool) -> u16 {
         let mut request = Request::builder().uri("/v1/locks").header("host", host);
         if let Some(origin) = origin {
             request = request.header("origin", origin);
@@ -103,17 +103,17 @@ mod tests {
     #[test]
     fn requests_of_other_origins_are_rejected() {
         let page = Some("http://127.0.0.1:7422");
-        assert_eq!(ask("127.0.0.1:7422", None, true), 200);
-        assert_eq!(ask("127.0.0.1:7422", page, true), 200);
-        assert_eq!(ask("a:7422", Some("https://a:7422"), false), 200);
+        assert_eq!(status_of("127.0.0.1:7422", None, true), 200);
+        assert_eq!(status_of("127.0.0.1:7422", page, true), 200);
+        assert_eq!(status_of("a:7422", Some("https://a:7422"), false), 200);
         for other in
             ["http://evil.example", "http://127.0.0.1:80", "http://127.0.0.1", "null", "", "127.0.0.1:7422"]
         {
-            assert_eq!(ask("127.0.0.1:7422", Some(other), true), 403, "{other}");
+            assert_eq!(status_of("127.0.0.1:7422", Some(other), true), 403, "{other}");
         }
     }
 
-    fn ask_with(path: &str, headers: &[(&str, &str)], alone: bool) -> u16 {
+    fn status_with_headers(path: &str, headers: &[(&str, &str)], alone: bool) -> u16 {
         let request = Request::builder().uri(path);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let request = request.body(Body::empty()).unwrap();
@@ -123,12 +123,16 @@ mod tests {
     #[test]
     fn malformed_host_is_rejected_without_tokens() {
         for host in ["", "evil example", "evil.example:port", "[::1", "a@b@c", "evil.example/"] {
-            assert_eq!(ask_with("/v1/locks", &[("host", host)], true), 421, "{host:?}");
+            assert_eq!(status_with_headers("/v1/locks", &[("host", host)], true), 421, "{host:?}");
         }
-        assert_eq!(ask_with("/v1/locks", &[], true), 421, "no host at all");
+        assert_eq!(status_with_headers("/v1/locks", &[], true), 421, "no host at all");
         let two = [("host", "localhost"), ("host", "evil.example")];
-        assert_eq!(ask_with("/v1/locks", &two, true), 421);
-        assert_eq!(ask_with("/v1/locks", &[], false), 200, "with tokens, the name does not matter");
+        assert_eq!(status_with_headers("/v1/locks", &two, true), 421);
+        assert_eq!(
+            status_with_headers("/v1/locks", &[], false),
+            200,
+            "with tokens, the name does not matter"
+        );
     }
 
     #[test]
@@ -138,9 +142,9 @@ mod tests {
         {
             for alone in [true, false] {
                 let headers = [("host", "localhost"), ("sec-fetch-site", site)];
-                assert_eq!(ask_with("/v1/locks", &headers, alone), status, "{site}");
-                assert_eq!(ask_with("/metrics", &headers, alone), status, "{site}");
-                assert_eq!(ask_with("/", &headers, alone), 200, "a link to the page, {site}");
+                assert_eq!(status_with_headers("/v1/locks", &headers, alone), status, "{site}");
+                assert_eq!(status_with_headers("/metrics", &headers, alone), status, "{site}");
+                assert_eq!(status_with_headers("/", &headers, alone), 200, "a link to the page, {site}");
             }
         }
     }
@@ -155,9 +159,9 @@ mod tests {
             ("evil.example:7422", 421),
             ("localhost.evil.example", 421),
         ] {
-            assert_eq!(ask(host, None, true), status, "{host}");
+            assert_eq!(status_of(host, None, true), status, "{host}");
             assert_eq!(
-                ask(host, None, false),
+                status_of(host, None, false),
                 200,
                 "{host}: beyond this machine, names are as good as addresses"
             );

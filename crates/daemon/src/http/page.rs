@@ -26,13 +26,13 @@ const FILES: [(&str, &str, &str); 7] = [
 
 /// Serves the page.
 pub(super) async fn index() -> Response {
-    answer("text/html; charset=utf-8", include_str!("../../page/index.html"))
+    static_file("text/html; charset=utf-8", include_str!("../../page/index.html"))
 }
 
 /// Serves a file of the page.
 pub(super) async fn file(Path(name): Path<String>) -> Response {
     match FILES.iter().find(|(known, _, _)| *known == name) {
-        Some((_, kind, text)) => answer(kind, text),
+        Some((_, kind, text)) => static_file(kind, text),
         None => {
             let message = format!("the page has no file {name}");
             Problem::new(StatusCode::NOT_FOUND, "no_such_path", message).into_response()
@@ -40,7 +40,7 @@ pub(super) async fn file(Path(name): Path<String>) -> Response {
     }
 }
 
-fn answer(kind: &'static str, text: &'static str) -> Response {
+fn static_file(kind: &'static str, text: &'static str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

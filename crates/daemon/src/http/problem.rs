@@ -1,7 +1,7 @@
 //! Errors of the JSON API.
 
 use crate::access::Denied;
-use crate::leases::Fault;
+use crate::leases::LeaseError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -60,26 +60,30 @@ impl From<Denied> for Problem {
     }
 }
 
-impl From<Fault> for Problem {
-    fn from(fault: Fault) -> Self {
-        let message = fault.to_string();
-        match fault {
-            Fault::NoSuchLease(id) => Self::no_such_session(&id.to_string()),
-            Fault::LeaseOver(id, why) => {
+impl From<LeaseError> for Problem {
+    fn from(error: LeaseError) -> Self {
+        let message = error.to_string();
+        match error {
+            LeaseError::NoSuchLease(id) => Self::no_such_session(&id.to_string()),
+            LeaseError::LeaseEnded(id, why) => {
                 let message = format!("the session {id} ended: {why}");
                 Self::new(StatusCode::NOT_FOUND, "no_such_session", message)
             }
-            Fault::NotYours(id) => {
+            LeaseError::WrongOwner(id) => {
                 let message = format!("the session {id} belongs to another token");
                 Self::new(StatusCode::FORBIDDEN, "not_allowed", message)
             }
-            Fault::Busy(_) => Self::new(StatusCode::CONFLICT, "busy", message),
-            Fault::GivenUp(_) => Self::new(StatusCode::CONFLICT, "given_up", message),
-            Fault::LeaseExists(_) | Fault::NotHeld(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
-            Fault::TooMany { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message),
-            Fault::TooLong { .. } | Fault::Bad(_) => Self::unacceptable(message),
-            Fault::NoLease(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_lease", message),
-            Fault::Unavailable(_) | Fault::Stopped(_) => {
+            LeaseError::Busy(_) => Self::new(StatusCode::CONFLICT, "busy", message),
+            LeaseError::Withdrawn(_) => Self::new(StatusCode::CONFLICT, "given_up", message),
+            LeaseError::LeaseExists(_) | LeaseError::NotHeld(_) => {
+                Self::new(StatusCode::CONFLICT, "conflict", message)
+            }
+            LeaseError::LimitExceeded { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message),
+            LeaseError::TtlTooLong { .. } | LeaseError::Invalid(_) => Self::unacceptable(message),
+            LeaseError::MemberHasNoLease(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_lease", message)
+            }
+            LeaseError::Unavailable(_) | LeaseError::Stopped(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
             }
         }
@@ -88,6 +92,6 @@ impl From<Fault> for Problem {
 
 impl From<lockkeeper_cluster::Error> for Problem {
     fn from(error: lockkeeper_cluster::Error) -> Self {
-        Fault::from(error).into()
+        LeaseError::from(error).into()
     }
 }

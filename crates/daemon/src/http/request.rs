@@ -4,9 +4,9 @@ use super::problem::Problem;
 use super::serve::Connection;
 
 use crate::access::Principal;
+use crate::client_service::ClientService;
 use crate::credential::Credential;
-use crate::front::Front;
-use crate::leases::{Asker, LeaseId, Way};
+use crate::leases::{CallerIdentity, LeaseId, Protocol};
 use crate::rights::Action;
 use crate::trace::Trace;
 use axum::body::to_bytes;
@@ -22,65 +22,68 @@ use std::sync::Arc;
 
 /// The authenticated caller of a request.
 pub(crate) struct Caller {
-    front: Arc<Front>,
+    service: Arc<ClientService>,
     pub who: Principal,
     /// The name under which quotas count its usage.
     pub account: Arc<str>,
-    pub asker: Asker,
+    pub identity: CallerIdentity,
     pub trace: Trace,
 }
 
 impl Caller {
     /// Checks that the caller may perform an action on a lock.
     pub fn may(&self, action: Action, lock: &str) -> Result<(), Problem> {
-        Ok(self.front.check(Way::Http, &self.who, action, lock)?)
+        Ok(self.service.check(Protocol::Http, &self.who, action, lock)?)
     }
 
     /// Tracks the caller's rights while the request lasts.
     pub fn credential(&self) -> Credential {
-        self.front.credential(&self.who)
+        self.service.credential(&self.who)
     }
 }
 
-impl FromRequestParts<Arc<Front>> for Caller {
+impl FromRequestParts<Arc<ClientService>> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<ClientService>) -> Result<Self, Problem> {
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let bearer = text(header::AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
-        let who = front.who(Way::Http, bearer)?;
+        let who = service.authenticate(Protocol::Http, bearer)?;
         let peer = parts.extensions.get::<Connection>().and_then(|connection| connection.peer);
-        let account = front.account(&who, peer);
-        front.check_rate(&account)?;
-        let asker = front.asker(Way::Http, &who, &account);
+        let account = service.account(&who, peer);
+        service.check_rate(&account)?;
+        let identity = service.identity(Protocol::Http, &who, &account);
         let trace = Trace::of(parts.headers.get("traceparent").and_then(|value| value.to_str().ok()));
-        Ok(Self { front: front.clone(), who, account, asker, trace })
+        Ok(Self { service: service.clone(), who, account, identity, trace })
     }
 }
 
 /// The caller of a handler that needs no token; `None` if tokens are needed and the request has none.
-impl OptionalFromRequestParts<Arc<Front>> for Caller {
+impl OptionalFromRequestParts<Arc<ClientService>> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Option<Self>, Problem> {
-        if front.shared.access.needs_token() && !parts.headers.contains_key(header::AUTHORIZATION) {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        service: &Arc<ClientService>,
+    ) -> Result<Option<Self>, Problem> {
+        if service.context.access.needs_token() && !parts.headers.contains_key(header::AUTHORIZATION) {
             return Ok(None);
         }
-        <Self as FromRequestParts<_>>::from_request_parts(parts, front).await.map(Some)
+        <Self as FromRequestParts<_>>::from_request_parts(parts, service).await.map(Some)
     }
 }
 
 /// A JSON body.
 pub(crate) struct Body<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<ClientService>> for Body<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, front: &Arc<Front>) -> Result<Self, Problem> {
-        let limits = &front.shared.limits;
+    async fn from_request(request: Request, service: &Arc<ClientService>) -> Result<Self, Problem> {
+        let limits = &service.context.limits;
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         // This also protects against cross-site requests: a page cannot send this type to another origin without a
         // preflight request.
@@ -89,9 +92,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
         }
         let body = to_bytes(request.into_body(), limits.request_bytes);
-        let Ok(body) = tokio::time::timeout(limits.patience(), body).await else {
-            front.metrics.refuse("slow");
-            let message = format!("the request did not arrive within {} ms", limits.patience_ms);
+        let Ok(body) = tokio::time::timeout(limits.request_timeout(), body).await else {
+            service.metrics.refuse("slow");
+            let message = format!("the request did not arrive within {} ms", limits.request_timeout_ms);
             return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", message));
         };
         let body = body.map_err(|_| {
@@ -137,13 +140,13 @@ where
 }
 
 /// The parameters of the query string.
-pub(crate) struct Asked<T>(pub T);
+pub(crate) struct QueryParameters<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequestParts<Arc<Front>> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<Arc<ClientService>> for QueryParameters<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
-        let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, front).await;
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<ClientService>) -> Result<Self, Problem> {
+        let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, service).await;
         query
             .map(|Query(query)| Self(query))
             .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))
@@ -153,12 +156,12 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Front>> for Asked<T> {
 /// The name in a path.
 pub(crate) struct Name(pub String);
 
-impl FromRequestParts<Arc<Front>> for Name {
+impl FromRequestParts<Arc<ClientService>> for Name {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<ClientService>) -> Result<Self, Problem> {
         let path: Result<Path<String>, PathRejection> =
-            <Path<String> as FromRequestParts<_>>::from_request_parts(parts, front).await;
+            <Path<String> as FromRequestParts<_>>::from_request_parts(parts, service).await;
         let name = path.map_err(|error| {
             let utf8 = matches!(&error, PathRejection::FailedToDeserializePathParams(error)
                 if matches!(error.kind(), ErrorKind::InvalidUtf8InPathParam { .. }));
@@ -172,11 +175,11 @@ impl FromRequestParts<Arc<Front>> for Name {
 /// The lock's name in a path.
 pub(crate) struct Lock(pub String);
 
-impl FromRequestParts<Arc<Front>> for Lock {
+impl FromRequestParts<Arc<ClientService>> for Lock {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
-        let Name(name) = Name::from_request_parts(parts, front).await?;
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<ClientService>) -> Result<Self, Problem> {
+        let Name(name) = Name::from_request_parts(parts, service).await?;
         check_name(&name).map_err(|why| Problem::unacceptable(format!("bad lock name: {why}")))?;
         Ok(Self(name))
     }

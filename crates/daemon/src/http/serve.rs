@@ -1,9 +1,9 @@
 //! HTTP connections: HTTP/1 and HTTP/2 on one port, each within its limits.
 
-use super::activity::{Activity, CHUNK_BYTES, Reply, Within};
-use crate::front::Front;
+use super::activity::{Activity, CHUNK_BYTES, ConnectionTimeouts, TrackedBody};
+use crate::client_service::ClientService;
+use crate::connection_limit::{ConnectionLimit, Idle};
 use crate::listen::Listener;
-use crate::room::{Idle, Room};
 use axum::Router;
 use governor::DefaultDirectRateLimiter;
 use hyper::body::Incoming;
@@ -62,41 +62,42 @@ impl Idle for Activity {
 /// Accepts and serves connections until `stop` resolves. After that, requests in progress have 2 s to finish.
 pub async fn serve(
     mut listener: Listener,
-    front: Arc<Front>,
-    room: Arc<Room>,
+    service: Arc<ClientService>,
+    limit: Arc<ConnectionLimit>,
     stop: impl Future<Output = ()>,
 ) {
-    let router = super::router(&front);
+    let router = super::router(&service);
     let loopback = listener.address().is_some_and(|address| address.ip().is_loopback());
     let (stopping, _) = watch::channel(false);
     // Dropping this future aborts them.
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        let (arrived, place) = tokio::select! {
-            arrived = listener.accept(&room) => arrived,
+        let (accepted, permit) = tokio::select! {
+            accepted = listener.accept(&limit) => accepted,
             Some(_) = connections.join_next() => continue,
             () = &mut stop => break,
         };
-        let (front, router, stops) = (front.clone(), router.clone(), stopping.subscribe());
+        let (service, router, stops) = (service.clone(), router.clone(), stopping.subscribe());
         let activity = Activity::new();
         let idle: Arc<dyn Idle> = activity.clone();
-        room.may_close(Arc::downgrade(&idle));
+        limit.may_close(Arc::downgrade(&idle));
         connections.spawn(async move {
-            let (counted, peer) = (front.metrics.connection(), arrived.peer());
-            match arrived.ready(front.shared.limits.patience()).await {
+            let (counted, peer) = (service.metrics.connection(), accepted.peer());
+            match accepted.ready(service.context.limits.request_timeout()).await {
                 Ok(stream) => {
-                    let watches = Arc::new(Semaphore::new(front.shared.limits.watches_per_connection));
-                    let connection = Connection { rate: Arc::new(front.new_rate()), loopback, peer, watches };
-                    let service = Greeting { router, connection, activity };
-                    converse(TokioIo::new(stream), service, &front, stops).await
+                    let watches = Arc::new(Semaphore::new(service.context.limits.watches_per_connection));
+                    let connection =
+                        Connection { rate: Arc::new(service.new_rate()), loopback, peer, watches };
+                    let handler = ConnectionHandler { router, connection, activity };
+                    serve_connection(TokioIo::new(stream), handler, &service, stops).await
                 }
                 Err(why) => {
-                    front.metrics.refuse("handshake");
+                    service.metrics.refuse("handshake");
                     tracing::debug!(why, "a connection did not become ready");
                 }
             }
-            drop((counted, place));
+            drop((counted, permit));
         });
     }
     drop(listener);
@@ -105,38 +106,42 @@ pub async fn serve(
 }
 
 /// Serves one connection until its end.
-async fn converse<I>(stream: I, service: Greeting, front: &Front, mut stops: watch::Receiver<bool>)
-where
+async fn serve_connection<I>(
+    stream: I,
+    handler: ConnectionHandler,
+    service: &ClientService,
+    mut stops: watch::Receiver<bool>,
+) where
     I: Read + Write + Unpin + Send + 'static,
 {
-    let limits = &front.shared.limits;
-    let within = Within { patience: limits.patience(), idle: limits.idle() };
+    let limits = &service.context.limits;
+    let timeouts = ConnectionTimeouts { request: limits.request_timeout(), idle: limits.idle_timeout() };
     let mut builder = Builder::new(TokioExecutor::new());
     let mut http1 = builder.http1();
-    http1.timer(TokioTimer::new()).header_read_timeout(within.patience);
+    http1.timer(TokioTimer::new()).header_read_timeout(timeouts.request);
     http1.max_headers(MOST_HEADERS).max_buf_size(BUFFER_BYTES);
     let mut http2 = builder.http2();
     http2.timer(TokioTimer::new()).max_header_list_size(HEADER_BYTES);
     http2.max_concurrent_streams(MOST_STREAMS).keep_alive_interval(PING).keep_alive_timeout(PING);
     http2.max_send_buf_size(UNSENT_BYTES);
-    let activity = service.activity.clone();
-    let talk = builder.serve_connection(stream, TowerToHyperService::new(service));
-    tokio::pin!(talk);
+    let activity = handler.activity.clone();
+    let serving = builder.serve_connection(stream, TowerToHyperService::new(handler));
+    tokio::pin!(serving);
     let reason = tokio::select! {
-        done = &mut talk => return end(done),
-        reason = activity.ends(within) => Some(reason),
+        done = &mut serving => return end(done),
+        reason = activity.ends(timeouts) => Some(reason),
         _ = stops.wait_for(|stops| *stops) => None,
     };
     match reason {
         // Graceful: a client that is about to send a request is notified that it must reconnect.
         None | Some("idle") => {
-            talk.as_mut().graceful_shutdown();
-            if let Ok(done) = tokio::time::timeout(GRACE, talk).await {
+            serving.as_mut().graceful_shutdown();
+            if let Ok(done) = tokio::time::timeout(GRACE, serving).await {
                 end(done);
             }
         }
         Some(reason) => {
-            front.metrics.refuse(reason);
+            service.metrics.refuse(reason);
             tracing::debug!(reason, "a connection was closed");
         }
     }
@@ -150,14 +155,14 @@ fn end(done: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
 
 /// Passes requests to the router, each with the properties of its connection, and tracks their replies.
 #[derive(Clone)]
-struct Greeting {
+struct ConnectionHandler {
     router: Router,
     connection: Connection,
     activity: Arc<Activity>,
 }
 
-impl Service<Request<Incoming>> for Greeting {
-    type Response = Response<Reply>;
+impl Service<Request<Incoming>> for ConnectionHandler {
+    type Response = Response<TrackedBody>;
     type Error = std::convert::Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -169,7 +174,7 @@ impl Service<Request<Incoming>> for Greeting {
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        let underway = self.activity.request();
+        let guard = self.activity.request();
         request.extensions_mut().insert(self.connection.clone());
         let is_read = request.method() == Method::GET;
         let (mut router, activity) = (self.router.clone(), self.activity.clone());
@@ -178,7 +183,7 @@ impl Service<Request<Incoming>> for Greeting {
             // ones.
             let read = if is_read { activity.read().await } else { None };
             let response = router.call(request).await?;
-            Ok(response.map(|body| Reply::new(body, underway, read)))
+            Ok(response.map(|body| TrackedBody::new(body, guard, read)))
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use super::problem::Problem;
 use super::request::{Body, Caller, Name, session, whole};
-use crate::front::Front;
-use crate::leases::{Life, Lost, Op, Reply, Terms};
+use crate::client_service::ClientService;
+use crate::leases::{HoldLoss, LeaseOperation, LeaseState, LeaseTerms, OperationReply};
 use crate::rights::Action;
 use axum::Json;
 use axum::extract::State;
@@ -17,9 +17,9 @@ use utoipa::ToSchema;
 /// Default time to live of a session.
 const DEFAULT_TTL_MS: u64 = 30_000;
 /// Minimum time to live: shorter ones cannot be kept alive over a network.
-const LEAST_TTL_MS: u64 = 100;
+const SHORTEST_TTL_MS: u64 = 100;
 /// Maximum length of an owner or a purpose, in characters of at most four bytes each.
-pub(super) const LONGEST_TEXT: usize = 256;
+pub(super) const MOST_TEXT_CHARS: usize = 256;
 
 /// A request to create a session.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -74,24 +74,28 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 }
 
 /// The properties of a new session.
-pub(super) fn terms(caller: &Caller, ttl_ms: Option<u64>, owner: Option<String>) -> Result<Terms, Problem> {
+pub(super) fn terms(
+    caller: &Caller,
+    ttl_ms: Option<u64>,
+    owner: Option<String>,
+) -> Result<LeaseTerms, Problem> {
     let ttl_ms = ttl_ms.unwrap_or(DEFAULT_TTL_MS);
-    if ttl_ms < LEAST_TTL_MS {
+    if ttl_ms < SHORTEST_TTL_MS {
         return Err(Problem::unacceptable(format!(
-            "`ttl_ms` is {ttl_ms}: at least {LEAST_TTL_MS} is needed"
+            "`ttl_ms` is {ttl_ms}: at least {SHORTEST_TTL_MS} is needed"
         )));
     }
     let owner = text("owner", owner)?;
-    let owner = if owner.is_empty() { caller.asker.who.clone() } else { owner };
-    Ok(Terms { ttl: Duration::from_millis(ttl_ms), owner, one_hold: false, ends_with_loss: false })
+    let owner = if owner.is_empty() { caller.identity.token_name.clone() } else { owner };
+    Ok(LeaseTerms { ttl: Duration::from_millis(ttl_ms), owner, one_hold: false, ends_with_loss: false })
 }
 
 /// Checks a text that is shown to other clients.
 pub(super) fn text(what: &str, text: Option<String>) -> Result<String, Problem> {
     let text = text.unwrap_or_default();
     let length = text.chars().count();
-    if length > LONGEST_TEXT {
-        let message = format!("`{what}` has {length} characters: at most {LONGEST_TEXT} are allowed");
+    if length > MOST_TEXT_CHARS {
+        let message = format!("`{what}` has {length} characters: at most {MOST_TEXT_CHARS} are allowed");
         return Err(Problem::unacceptable(message));
     }
     check_tag(&text).map_err(|why| Problem::unacceptable(format!("bad `{what}`: {why}")))?;
@@ -103,15 +107,15 @@ pub(super) fn text(what: &str, text: Option<String>) -> Result<String, Problem> 
 /// It lives at the daemon that receives the request, and can be used through all daemons.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
     responses((status = 201, body = Session), super::openapi::Refusals, super::openapi::BodyRefusals))]
-pub(super) async fn make(
-    State(front): State<Arc<Front>>,
+pub(super) async fn create(
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Body(new): Body<NewSession>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     caller.may(Action::NewSession, "")?;
     let terms = terms(&caller, new.ttl_ms, new.owner)?;
     let ttl_ms = milliseconds(terms.ttl);
-    let id = front.leases.grant(caller.asker, None, terms).await?;
+    let id = service.leases.grant(caller.identity, None, terms).await?;
     Ok((StatusCode::CREATED, Json(Session { session: id.to_string(), ttl_ms })))
 }
 
@@ -120,29 +124,34 @@ pub(super) async fn make(
     params(("session" = String, Path, description = "The id of the session")),
     responses((status = 200, body = Alive), super::openapi::Refusals, super::openapi::NoSession))]
 pub(super) async fn keep_alive(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Name(name): Name,
 ) -> Result<Json<Alive>, Problem> {
-    let life = life(&front, &caller, &name, Op::KeepAlive).await?;
-    let lost = life.lost.into_iter().map(|Lost { number, lock, why }| LostHold {
-        hold: format!("{}-{number}", life.lease),
+    let state = session_state(&service, &caller, &name, LeaseOperation::KeepAlive).await?;
+    let lost = state.lost.into_iter().map(|HoldLoss { number, lock, why }| LostHold {
+        hold: format!("{}-{number}", state.lease),
         name: lock,
         reason: why,
     });
     Ok(Json(Alive {
         session: name,
-        ttl_ms: milliseconds(life.ttl),
-        valid_for_ms: life.valid_for.map(milliseconds),
+        ttl_ms: milliseconds(state.ttl),
+        valid_for_ms: state.valid_for.map(milliseconds),
         lost: lost.collect(),
     }))
 }
 
 /// The state of a session.
-pub(super) async fn life(front: &Front, caller: &Caller, name: &str, op: Op) -> Result<Life, Problem> {
+pub(super) async fn session_state(
+    service: &ClientService,
+    caller: &Caller,
+    name: &str,
+    op: LeaseOperation,
+) -> Result<LeaseState, Problem> {
     caller.may(Action::UseSession, "")?;
-    match front.leases.perform(&caller.asker, session(name)?, op).await? {
-        Reply::Life(life) => Ok(life),
+    match service.leases.perform(&caller.identity, session(name)?, op).await? {
+        OperationReply::Status(state) => Ok(state),
         _ => Err(Problem::no_such_session(name)),
     }
 }
@@ -152,11 +161,11 @@ pub(super) async fn life(front: &Front, caller: &Caller, name: &str, op: Op) -> 
     params(("session" = String, Path, description = "The id of the session")),
     responses((status = 204), super::openapi::Refusals, super::openapi::NoSession))]
 pub(super) async fn end(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     caller: Caller,
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
     caller.may(Action::UseSession, "")?;
-    front.leases.perform(&caller.asker, session(&name)?, Op::Revoke).await?;
+    service.leases.perform(&caller.identity, session(&name)?, LeaseOperation::Revoke).await?;
     Ok(StatusCode::NO_CONTENT)
 }

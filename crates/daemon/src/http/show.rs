@@ -2,7 +2,7 @@
 
 use super::sessions::milliseconds;
 use crate::listing::{self, LockView};
-use lockkeeper_cluster::Claim;
+use lockkeeper_cluster::LockMode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -54,16 +54,16 @@ impl Party {
         Self {
             acquisition: who.acquisition.to_string(),
             member: party.node.id.0,
-            mode: match who.claim {
-                Claim::Alone => "exclusive",
-                Claim::Shared => "shared",
-                Claim::Permit(_) => "permit",
+            mode: match who.mode {
+                LockMode::Exclusive => "exclusive",
+                LockMode::Shared => "shared",
+                LockMode::Permit { .. } => "permit",
             },
-            permits: if let Claim::Permit(permits) = who.claim { Some(permits) } else { None },
+            permits: if let LockMode::Permit { of: permits } = who.mode { Some(permits) } else { None },
             owner: who.tag.owner.clone(),
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),
-            for_ms: milliseconds(party.lasts()),
+            for_ms: milliseconds(party.age()),
         }
     }
 }
@@ -106,7 +106,7 @@ pub(crate) struct Because {
 impl Why {
     /// Replaces consecutive locks that the caller may not see by one placeholder, so that neither their names,
     /// holders and waiters nor their number are revealed.
-    pub fn new(why: Option<lockkeeper_member::Why>, sees: impl Fn(&str) -> bool) -> Self {
+    pub fn new(why: Option<lockkeeper_member::WaitExplanation>, sees: impl Fn(&str) -> bool) -> Self {
         let Some(why) = why else { return Self::default() };
         let mut chain: Vec<Because> = Vec::new();
         for because in why.chain {

@@ -2,12 +2,12 @@
 
 use super::locks::Prefix;
 use super::problem::Problem;
-use super::request::{Asked, Caller};
+use super::request::{Caller, QueryParameters};
 use super::serve::Connection;
 use super::show::LockState;
+use crate::client_service::ClientService;
 use crate::credential::Credential;
-use crate::front::Front;
-use crate::leases::{Fault, Shown, Watch};
+use crate::leases::{LeaseError, Watch, WatchedLock};
 use crate::quotas::Charge;
 use crate::worker::Worker;
 use axum::Extension;
@@ -22,11 +22,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 
 /// Interval of empty comments that keep an idle stream alive.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Maximum number of locks in one chunk of the stream.
-const MOST_TOGETHER: usize = 256;
+const MOST_IN_CHUNK: usize = 256;
 /// More locks than this are encoded on the worker thread.
-const FEW: usize = 16;
+const MOST_ENCODED_INLINE: usize = 16;
 
 /// Streams the states of locks as they change.
 ///
@@ -38,43 +38,43 @@ const FEW: usize = 16;
         description = "Events of the type `lock`, each with the state of one lock as JSON"),
         super::openapi::Refusals))]
 pub(super) async fn watch(
-    State(front): State<Arc<Front>>,
+    State(service): State<Arc<ClientService>>,
     connection: Option<Extension<Connection>>,
     caller: Caller,
-    Asked(Prefix { prefix }): Asked<Prefix>,
+    QueryParameters(Prefix { prefix }): QueryParameters<Prefix>,
 ) -> Result<Response, Problem> {
-    let place = connection.map(|Extension(connection)| connection.watches.try_acquire_owned()).transpose();
-    let place = place.map_err(|_| {
-        front.metrics.refuse("watches");
+    let permit = connection.map(|Extension(connection)| connection.watches.try_acquire_owned()).transpose();
+    let permit = permit.map_err(|_| {
+        service.metrics.refuse("watches");
         let what = String::from("too many watch streams of one connection (limits.watches_per_connection)");
-        Fault::TooMany { what, limit: front.shared.limits.watches_per_connection as u64 }
+        LeaseError::LimitExceeded { what, limit: service.context.limits.watches_per_connection as u64 }
     })?;
     // Watch only the locks that the token may see.
-    let (watch, charge) = front.watch(&caller.account, caller.who.scope(&prefix))?;
-    let places = (place, charge, front.place()?);
-    let worker = front.snapshots.worker().clone();
-    let story = Story { watch, credential: caller.credential(), prefix, worker, _places: places };
+    let (watch, charge) = service.watch(&caller.account, caller.who.scope(&prefix))?;
+    let permits = (permit, charge, service.request_permit()?);
+    let worker = service.snapshots.worker().clone();
+    let stream = WatchStream { watch, credential: caller.credential(), prefix, worker, _permits: permits };
     let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
-    Ok((head, Body::from_stream(parts(story))).into_response())
+    Ok((head, Body::from_stream(chunks(stream))).into_response())
 }
 
 /// A watch stream.
-struct Story {
+struct WatchStream {
     watch: Watch,
     credential: Credential,
     prefix: String,
     worker: Arc<Worker>,
-    _places: (Option<OwnedSemaphorePermit>, Charge, OwnedSemaphorePermit),
+    _permits: (Option<OwnedSemaphorePermit>, Charge, OwnedSemaphorePermit),
 }
 
-impl Story {
+impl WatchStream {
     /// The next events, or an empty comment if there are none for a while. The stream ends when its token is removed
     /// or expires, or may see other locks than before; then the client must begin anew.
     async fn next(&mut self) -> Option<Bytes> {
         let shown = loop {
             let scope = self.credential.who().scope(&self.prefix);
             tokio::select! {
-                shown = tokio::time::timeout(SIGN_OF_LIFE, self.watch.some(MOST_TOGETHER)) => break shown,
+                shown = tokio::time::timeout(KEEP_ALIVE_INTERVAL, self.watch.next_batch(MOST_IN_CHUNK)) => break shown,
                 changed = self.credential.changed() => {
                     if changed.is_err() || self.credential.who().scope(&self.prefix) != scope {
                         return None;
@@ -84,15 +84,15 @@ impl Story {
         };
         let Ok(shown) = shown else { return Some(Bytes::from_static(b":\n\n")) };
         let shown = shown?;
-        if shown.len() <= FEW {
+        if shown.len() <= MOST_ENCODED_INLINE {
             return Some(encode(&shown));
         }
         self.worker.run(move || encode(&shown)).await
     }
 }
 
-fn encode(all: &[Arc<Shown>]) -> Bytes {
-    let state = |shown: &Shown| serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
+fn encode(all: &[Arc<WatchedLock>]) -> Bytes {
+    let state = |shown: &WatchedLock| serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
     let mut events = String::new();
     for shown in all {
         events.push_str("event: lock\ndata: ");
@@ -102,12 +102,12 @@ fn encode(all: &[Arc<Shown>]) -> Bytes {
     events.into()
 }
 
-fn parts(story: Story) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    futures_util::stream::unfold(story, |mut story| async move {
+fn chunks(stream: WatchStream) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    futures_util::stream::unfold(stream, |mut stream| async move {
         loop {
-            let part = story.next().await?;
-            if !part.is_empty() {
-                return Some((Ok(part), story));
+            let chunk = stream.next().await?;
+            if !chunk.is_empty() {
+                return Some((Ok(chunk), stream));
             }
         }
     })

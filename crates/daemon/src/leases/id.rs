@@ -1,6 +1,6 @@
 //! [`LeaseId`]: the id of a lease.
 
-use super::words::Fault;
+use super::operations::LeaseError;
 use lockkeeper_cluster::MemberId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,10 +16,10 @@ impl LeaseId {
     const RANDOM_BITS: u32 = 31;
 
     /// A new id for a lease that lives at this member.
-    pub fn at(member: MemberId) -> Result<Self, Fault> {
+    pub fn at(member: MemberId) -> Result<Self, LeaseError> {
         loop {
             let random = getrandom::u32().map_err(|error| {
-                Fault::Unavailable(format!("the system gives no random numbers: {error}"))
+                LeaseError::Unavailable(format!("the system gives no random numbers: {error}"))
             })?;
             // Bit 63 is the sign (0), bits 31 to 62 are the member, and bits 0 to 30 are random.
             let number = i64::from(member.0) << Self::RANDOM_BITS | i64::from(random >> 1);

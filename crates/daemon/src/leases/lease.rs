@@ -1,12 +1,16 @@
 //! One lease: its deadline, holds and waits.
 
 use super::id::LeaseId;
-use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
+use super::messages::WaitOutcome;
+use super::operations::{
+    CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseState,
+    LeaseSummary, LeaseTerms, Slot,
+};
 use crate::drift;
-use crate::metrics::Counted;
+use crate::metrics::GaugeGuard;
 use crate::quotas::{Charge, LockCharge};
 use crate::rights::owns_session;
-use lockkeeper_cluster::{Acquire, Claim, Guard, Member, now_ns};
+use lockkeeper_cluster::{Acquire, HoldGuard, LockMode, Member, now_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,8 +19,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// The deadline of a lease whose client was promised a time to live of `ttl` from now.
-pub(super) fn ends_at(ttl: Duration) -> u64 {
-    let ttl_ns = u64::try_from(drift::kept(ttl).as_nanos()).unwrap_or(u64::MAX);
+pub(super) fn deadline_after(ttl: Duration) -> u64 {
+    let ttl_ns = u64::try_from(drift::daemon_duration(ttl).as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(ttl_ns)
 }
 
@@ -26,17 +30,17 @@ const MOST_LOST: usize = 64;
 /// A lease that lives at this daemon.
 pub(super) struct Lease {
     pub id: LeaseId,
-    pub terms: Terms,
+    pub terms: LeaseTerms,
     /// The principal that created it.
-    pub asker: Asker,
+    pub creator: CallerIdentity,
     /// The lease's own session with the member.
     pub member: Member,
     state: Mutex<State>,
     /// Notified when the lease has ended or has got a deadline.
-    pub kicked: Notify,
+    pub deadline_changed: Notify,
     /// The name under which quotas count its usage.
     pub account: Arc<str>,
-    _counted: (Counted, Charge),
+    _counted: (GaugeGuard, Charge),
 }
 
 pub(super) struct State {
@@ -44,20 +48,20 @@ pub(super) struct State {
     /// for it.
     pub deadline_ns: Option<u64>,
     next: u64,
-    pub entries: BTreeMap<u64, Entry>,
+    pub entries: BTreeMap<u64, LeaseEntry>,
     slots: HashMap<(String, Slot), u64>,
-    lost: VecDeque<Lost>,
+    lost: VecDeque<HoldLoss>,
     pub over: bool,
 }
 
 /// A hold, or a wait for one.
-pub(super) struct Entry {
+pub(super) struct LeaseEntry {
     pub number: u64,
     pub lock: String,
     pub charge: LockCharge,
     slot: Slot,
     pub since: Instant,
-    pub phase: Phase,
+    pub phase: EntryPhase,
     /// Number of requests that wait for the outcome.
     pub interest: usize,
     /// Number of requests to which the hold was reported, including those whose client has not received it yet.
@@ -67,18 +71,24 @@ pub(super) struct Entry {
     /// The last fence drawn for a change of the value; 0 if there was none since the grant.
     pub revision: u64,
     /// The outcome of the wait.
-    pub news: watch::Sender<Option<Outcome>>,
+    pub outcome: watch::Sender<Option<WaitOutcome>>,
 }
 
-pub(super) enum Phase {
+pub(super) enum EntryPhase {
     Waiting(AbortHandle),
-    Held(Guard),
+    Held(HoldGuard),
 }
 
 impl Lease {
-    pub fn new(id: LeaseId, terms: Terms, asker: Asker, member: Member, counted: (Counted, Charge)) -> Self {
-        let account = Arc::from(asker.account.as_str());
-        let deadline_ns = (!terms.one_hold).then(|| ends_at(terms.ttl));
+    pub fn new(
+        id: LeaseId,
+        terms: LeaseTerms,
+        creator: CallerIdentity,
+        member: Member,
+        counted: (GaugeGuard, Charge),
+    ) -> Self {
+        let account = Arc::from(creator.account.as_str());
+        let deadline_ns = (!terms.one_hold).then(|| deadline_after(terms.ttl));
         let state = State {
             deadline_ns,
             next: 1,
@@ -87,8 +97,8 @@ impl Lease {
             lost: VecDeque::new(),
             over: false,
         };
-        let (state, kicked) = (Mutex::new(state), Notify::new());
-        Self { id, terms, asker, member, state, kicked, account, _counted: counted }
+        let (state, deadline_changed) = (Mutex::new(state), Notify::new());
+        Self { id, terms, creator, member, state, deadline_changed, account, _counted: counted }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -96,33 +106,33 @@ impl Lease {
     }
 
     /// Checks that a caller may use the lease: its creator, or a principal with `admin` on every lock.
-    pub fn check(&self, asker: &Asker) -> Result<(), Fault> {
-        if owns_session(&self.asker.who, &asker.who, asker.admin) {
+    pub fn check(&self, identity: &CallerIdentity) -> Result<(), LeaseError> {
+        if owns_session(&self.creator.token_name, &identity.token_name, identity.admin) {
             return Ok(());
         }
-        Err(Fault::NotYours(self.id))
+        Err(LeaseError::WrongOwner(self.id))
     }
 
     /// A request to the member.
-    pub fn request(&self, wanted: &Wanted) -> Acquire {
-        let (member, lock) = (&self.member, wanted.lock.clone());
-        let request = match wanted.claim {
-            Claim::Alone => member.mutex(lock),
-            Claim::Shared => member.shared(lock),
-            Claim::Permit(permits) => member.semaphore(lock, permits),
+    pub fn member_request(&self, request: &HoldRequest) -> Acquire {
+        let (member, lock) = (&self.member, request.lock.clone());
+        let acquire = match request.mode {
+            LockMode::Exclusive => member.mutex(lock),
+            LockMode::Shared => member.shared(lock),
+            LockMode::Permit { of: permits } => member.semaphore(lock, permits),
         };
-        request.owner(self.terms.owner.clone()).purpose(wanted.purpose.clone())
+        acquire.owner(self.terms.owner.clone()).purpose(request.purpose.clone())
     }
 
     /// Extends the deadline. A lease that waits for its single hold has none.
     pub fn keep_alive(&self, state: &mut State) {
         if state.deadline_ns.is_some() {
-            state.deadline_ns = Some(ends_at(self.terms.ttl));
+            state.deadline_ns = Some(deadline_after(self.terms.ttl));
         }
     }
 
-    pub fn life(&self, state: &State, op: &Op) -> Life {
-        let mut life = Life {
+    pub fn status(&self, state: &State, op: &LeaseOperation) -> LeaseState {
+        let mut status = LeaseState {
             lease: self.id,
             left: self.left(state),
             ttl: self.terms.ttl,
@@ -132,22 +142,22 @@ impl Lease {
             lost: state.lost.iter().cloned().collect(),
             session: None,
         };
-        let guards = state.entries.values().filter_map(Entry::guard);
+        let guards = state.entries.values().filter_map(LeaseEntry::guard);
         // All holds of a session are valid as long as the session is, except those that were taken away. All of them
         // end with the lease.
-        let valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
-        life.valid_for = valid_for.map(|valid_for| drift::told(valid_for).min(life.left));
-        if let Op::TimeToLive = op {
-            life.holds = self.holds(state);
-            life.locks = state.entries.values().map(|entry| entry.lock.clone()).collect();
-            life.session = self.member.session();
+        let valid_for = guards.map(HoldGuard::valid_for).find(|valid_for| !valid_for.is_zero());
+        status.valid_for = valid_for.map(|valid_for| drift::client_duration(valid_for).min(status.left));
+        if let LeaseOperation::TimeToLive = op {
+            status.holds = self.holds(state);
+            status.locks = state.entries.values().map(|entry| entry.lock.clone()).collect();
+            status.session = self.member.session();
         }
-        life
+        status
     }
 
     /// The time until the lease ends, as the client may measure it on its own clock.
     pub fn left(&self, state: &State) -> Duration {
-        let left = |at: u64| drift::told(Duration::from_nanos(at.saturating_sub(now_ns())));
+        let left = |at: u64| drift::client_duration(Duration::from_nanos(at.saturating_sub(now_ns())));
         state.deadline_ns.map_or(self.terms.ttl, left).min(self.terms.ttl)
     }
 
@@ -155,14 +165,14 @@ impl Lease {
         state.entries.iter().filter_map(|(&number, entry)| self.hold(number, entry)).collect()
     }
 
-    pub fn hold(&self, number: u64, entry: &Entry) -> Option<Hold> {
+    pub fn hold(&self, number: u64, entry: &LeaseEntry) -> Option<Hold> {
         let guard = entry.guard()?;
         Some(Hold {
             lease: self.id,
             number,
             lock: entry.lock.clone(),
             fence: guard.fence(),
-            valid_for: drift::told(guard.valid_for()),
+            valid_for: drift::client_duration(guard.valid_for()),
             ttl: self.terms.ttl,
             value: entry.value.clone(),
             version: entry.version,
@@ -176,54 +186,54 @@ impl Lease {
         Some(Hold { valid_for: hold.valid_for.min(self.left(state)), ..hold })
     }
 
-    pub fn listed(&self) -> Listed {
+    pub fn summary(&self) -> LeaseSummary {
         let locks = self.state().entries.values().map(|entry| entry.lock.clone()).collect();
-        Listed { lease: self.id, who: self.asker.who.clone(), locks }
+        LeaseSummary { lease: self.id, token_name: self.creator.token_name.clone(), locks }
     }
 }
 
 impl State {
     /// The entry of an earlier request with the same lock and slot, if there is one.
-    pub fn find(&self, wanted: &Wanted) -> Option<u64> {
-        self.slots.get(&(wanted.lock.clone(), wanted.slot.clone())).copied()
+    pub fn find(&self, request: &HoldRequest) -> Option<u64> {
+        self.slots.get(&(request.lock.clone(), request.slot.clone())).copied()
     }
 
     /// Inserts a new entry, which no request waits for yet.
     pub fn insert(
         &mut self,
-        wanted: &Wanted,
+        request: &HoldRequest,
         charge: LockCharge,
         wait: impl FnOnce(u64) -> AbortHandle,
     ) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.slots.insert((wanted.lock.clone(), wanted.slot.clone()), number);
-        let entry = Entry {
+        self.slots.insert((request.lock.clone(), request.slot.clone()), number);
+        let entry = LeaseEntry {
             number,
             charge,
-            lock: wanted.lock.clone(),
-            slot: wanted.slot.clone(),
+            lock: request.lock.clone(),
+            slot: request.slot.clone(),
             since: Instant::now(),
-            phase: Phase::Waiting(wait(number)),
+            phase: EntryPhase::Waiting(wait(number)),
             interest: 0,
             claims: 0,
-            value: wanted.value.clone(),
+            value: request.value.clone(),
             version: 1,
             revision: 0,
-            news: watch::Sender::new(None),
+            outcome: watch::Sender::new(None),
         };
         self.entries.insert(number, entry);
         number
     }
 
-    pub fn number_of(&self, which: &Which) -> Option<u64> {
+    pub fn number_of(&self, which: &HoldRef) -> Option<u64> {
         match which {
-            Which::Number(number) => Some(*number),
-            Which::OnlyOn(lock) => self.slots.get(&(lock.clone(), Slot::Only)).copied(),
+            HoldRef::Number(number) => Some(*number),
+            HoldRef::OnlyOn(lock) => self.slots.get(&(lock.clone(), Slot::Only)).copied(),
         }
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<Entry> {
+    pub fn remove(&mut self, number: u64) -> Option<LeaseEntry> {
         let entry = self.entries.remove(&number)?;
         self.slots.remove(&(entry.lock.clone(), entry.slot.clone()));
         Some(entry)
@@ -231,11 +241,11 @@ impl State {
 
     /// Holds that are lost by now, with the reason, including those whose loss has not been processed yet.
     pub fn lost_by_now(&self) -> impl Iterator<Item = (u64, &'static str)> {
-        let loss = |(&number, entry): (&u64, &Entry)| Some((number, entry.guard()?.loss()?));
+        let loss = |(&number, entry): (&u64, &LeaseEntry)| Some((number, entry.guard()?.loss()?));
         self.entries.iter().filter_map(loss)
     }
 
-    pub fn remember_lost(&mut self, lost: Lost) {
+    pub fn remember_lost(&mut self, lost: HoldLoss) {
         if self.lost.len() == MOST_LOST {
             self.lost.pop_front();
         }
@@ -243,21 +253,21 @@ impl State {
     }
 }
 
-impl Entry {
-    pub fn guard(&self) -> Option<&Guard> {
+impl LeaseEntry {
+    pub fn guard(&self) -> Option<&HoldGuard> {
         match &self.phase {
-            Phase::Held(guard) => Some(guard),
-            Phase::Waiting(_) => None,
+            EntryPhase::Held(guard) => Some(guard),
+            EntryPhase::Waiting(_) => None,
         }
     }
 
     /// Records that a request to which the hold was reported does not want it.
-    pub fn disclaim(&mut self) {
+    pub fn withdraw_claim(&mut self) {
         self.claims = self.claims.saturating_sub(1);
     }
 
     /// Whether no request wants the entry any more.
-    pub fn is_forgotten(&self) -> bool {
+    pub fn is_unclaimed(&self) -> bool {
         self.interest == 0 && self.claims == 0
     }
 }

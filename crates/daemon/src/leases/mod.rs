@@ -7,65 +7,70 @@
 //! | module | contents |
 //! |---|---|
 //! | `id` | ids of leases |
-//! | `words` | operations on leases, their results, and the messages between daemons |
+//! | `operations` | operations on leases, and their results |
+//! | `messages` | the messages between daemons about leases |
 //! | `lease` | one lease |
-//! | `book`, `wait` | the leases that live here, and the waits for their locks |
+//! | `local_leases`, `local_wait` | the leases that live here, and the waits for their locks |
 //! | `receipt` | a granted hold whose client has not received the reply yet |
 //! | `peers` | requests to other daemons |
-//! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
-//! | `guests` | waits of other daemons' clients for locks by leases that live here |
-//! | `watching`, `view` | holders and waiters in the whole cluster, for watch streams |
+//! | `outgoing_waits` | waits of this daemon's clients for locks by leases that live at other daemons |
+//! | `incoming_waits` | waits of other daemons' clients for locks by leases that live here |
+//! | `cluster_watcher`, `watch_table` | holders and waiters in the whole cluster, for watch streams |
 
-mod book;
-mod guests;
+mod cluster_watcher;
 mod id;
+mod incoming_waits;
 mod lease;
+mod local_leases;
+mod local_wait;
+mod messages;
+mod operations;
+mod outgoing_waits;
 mod peers;
 mod receipt;
-mod view;
-mod wait;
-mod waits;
-mod watching;
-mod words;
+mod watch_table;
 
+pub(crate) use cluster_watcher::{Watch, WatchedLock};
 pub use id::LeaseId;
-pub(crate) use receipt::{Granted, Receipt, Undelivered};
-pub(crate) use watching::{Shown, Watch};
-pub use words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
+pub use operations::{
+    CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseState,
+    LeaseSummary, LeaseTerms, OperationReply, Protocol, Slot, key,
+};
+pub(crate) use receipt::{DeliveryReceipt, Granted, PendingDelivery};
 
+use crate::context::DaemonContext;
 use crate::metrics::Metrics;
 use crate::quotas::Quotas;
-use crate::shared::Shared;
 use crate::worker::Worker;
-use book::Book;
-use guests::Guests;
-use lockkeeper_cluster::{Answers, MemberId};
+use cluster_watcher::ClusterWatcher;
+use incoming_waits::IncomingWaits;
+use local_leases::LocalLeases;
+use lockkeeper_cluster::{MemberId, QueryHandler};
+use messages::{DaemonReply, DaemonRequest, LeasePresence};
+use outgoing_waits::OutgoingWaits;
 use peers::Peers;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use waits::Waits;
-use watching::Watching;
-use words::{Answer, Presence, Question};
 
 /// Number of leases with client-chosen ids whose home is remembered.
-const MOST_REMEMBERED: usize = 100_000;
+const MOST_REMEMBERED_HOMES: usize = 100_000;
 /// Number of attempts to reserve an id that another request reserves at the same time.
-const TRIES: u32 = 5;
+const RESERVATION_ATTEMPTS: u32 = 5;
 
 /// All leases of the cluster, as seen from one daemon.
 pub struct Leases {
-    book: Arc<Book>,
+    local: Arc<LocalLeases>,
     peers: Arc<Peers>,
-    waits: Arc<Waits>,
-    guests: Guests,
-    watching: Arc<Watching>,
+    outgoing: Arc<OutgoingWaits>,
+    incoming: IncomingWaits,
+    watcher: Arc<ClusterWatcher>,
     /// The homes of leases with client-chosen ids.
-    elsewhere: Mutex<HashMap<LeaseId, MemberId>>,
+    homes: Mutex<HashMap<LeaseId, MemberId>>,
     /// Leases created for a single hold, by principal, lock and request.
-    alone: Mutex<HashMap<(String, String, Slot), LeaseId>>,
+    single_holds: Mutex<HashMap<(String, String, Slot), LeaseId>>,
     /// The runtime for requests of other daemons. The member's own threads are reserved for leases and locks.
     runtime: tokio::runtime::Handle,
     me: Weak<Self>,
@@ -74,171 +79,188 @@ pub struct Leases {
 impl Leases {
     /// Creates the lease service and registers it with the member for the requests of other daemons.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        context: Arc<DaemonContext>,
         metrics: Arc<Metrics>,
         quotas: Arc<Quotas>,
         worker: Arc<Worker>,
     ) -> Arc<Self> {
-        let member = shared.member.clone();
-        let book = Book::new(shared, metrics, quotas);
+        let member = context.member.clone();
+        let local = LocalLeases::new(context, metrics, quotas);
         let peers = Arc::new(Peers::new(member.clone()));
         let leases = Arc::new_cyclic(|me: &Weak<Self>| Self {
-            waits: Waits::new(peers.clone()),
-            guests: Guests::default(),
-            watching: Watching::new(book.clone(), peers.clone(), worker),
-            book,
+            outgoing: OutgoingWaits::new(peers.clone()),
+            incoming: IncomingWaits::default(),
+            watcher: ClusterWatcher::new(local.clone(), peers.clone(), worker),
+            local,
             peers,
-            elsewhere: Mutex::default(),
-            alone: Mutex::default(),
+            homes: Mutex::default(),
+            single_holds: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
             me: me.clone(),
         });
-        let answers: Weak<dyn Answers> = leases.me.clone();
-        member.answer_with(answers);
+        let answers: Weak<dyn QueryHandler> = leases.me.clone();
+        member.set_query_handler(answers);
         leases
     }
 
     /// Number of leases that live here.
     pub fn count(&self) -> usize {
-        self.book.count()
+        self.local.count()
     }
 
     /// Creates a lease here. An id chosen by the client must be free at all daemons that reply.
-    pub async fn grant(&self, asker: Asker, id: Option<LeaseId>, terms: Terms) -> Result<LeaseId, Fault> {
+    pub async fn grant(
+        &self,
+        identity: CallerIdentity,
+        id: Option<LeaseId>,
+        terms: LeaseTerms,
+    ) -> Result<LeaseId, LeaseError> {
         let Some(id) = id else {
             let mut id = LeaseId::at(self.peers.me())?;
             loop {
-                match self.book.reserve(id) {
-                    Ok(reserved) => return self.book.grant(reserved, asker, terms),
+                match self.local.reserve(id) {
+                    Ok(reserved) => return self.local.grant(reserved, identity, terms),
                     Err(_) => id = LeaseId::at(self.peers.me())?,
                 }
             }
         };
-        for attempt in 0..TRIES {
-            match self.book.reserve(id) {
+        for attempt in 0..RESERVATION_ATTEMPTS {
+            match self.local.reserve(id) {
                 Ok(reserved) => {
-                    // A concurrent request for the same id has also reserved it before asking, so at least one of the
+                    // A concurrent request for the same id has also reserved it before it asks, so at least one of the
                     // two sees the other.
-                    let found = self.peers.everybody(|| Question::Has(id)).await;
-                    let presence =
-                        |answer| if let Answer::Has(presence) = answer { presence } else { Presence::Absent };
-                    let found: Vec<Presence> =
-                        found.into_iter().map(|(_, answer)| presence(answer)).collect();
-                    if found.contains(&Presence::Present) {
-                        return Err(Fault::LeaseExists(id));
+                    let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
+                    let presence = |reply| {
+                        if let DaemonReply::Has(presence) = reply { presence } else { LeasePresence::Absent }
+                    };
+                    let found: Vec<LeasePresence> =
+                        found.into_iter().map(|(_, reply)| presence(reply)).collect();
+                    if found.contains(&LeasePresence::Present) {
+                        return Err(LeaseError::LeaseExists(id));
                     }
-                    if !found.contains(&Presence::Reserved) {
-                        return self.book.grant(reserved, asker, terms);
+                    if !found.contains(&LeasePresence::Reserved) {
+                        return self.local.grant(reserved, identity, terms);
                     }
                 }
-                Err(Presence::Present) => return Err(Fault::LeaseExists(id)),
+                Err(LeasePresence::Present) => return Err(LeaseError::LeaseExists(id)),
                 Err(_) => {}
             }
             let pause = getrandom::u32().unwrap_or(attempt) % 50;
             tokio::time::sleep(Duration::from_millis(u64::from(pause))).await;
         }
-        Err(Fault::LeaseExists(id))
+        Err(LeaseError::LeaseExists(id))
     }
 
     /// Performs an operation on a lease, at the daemon where it lives.
-    pub async fn perform(&self, asker: &Asker, id: LeaseId, op: Op) -> Result<Reply, Fault> {
-        if self.book.find(id).is_some() {
-            return self.book.perform(asker, id, op);
+    pub async fn perform(
+        &self,
+        identity: &CallerIdentity,
+        id: LeaseId,
+        op: LeaseOperation,
+    ) -> Result<OperationReply, LeaseError> {
+        if self.local.find(id).is_some() {
+            return self.local.perform(identity, id, op);
         }
         let there = |to: MemberId| {
-            let (asker, op) = (asker.clone(), op.clone());
+            let (identity, op) = (identity.clone(), op.clone());
             async move {
-                match self.peers.ask(to, &Question::Do(asker, id, op)).await? {
-                    Answer::Done(done) => done,
-                    _ => Err(peers::makes_no_sense(to)),
+                match self.peers.send(to, &DaemonRequest::Perform(identity, id, op)).await? {
+                    DaemonReply::Performed(done) => done,
+                    _ => Err(peers::cannot_decode(to)),
                 }
             }
         };
-        self.wherever(id, there).await
+        self.at_home_of(id, there).await
     }
 
-    /// Waits for a lock by a lease, at the daemon where the lease lives. Dropping the future gives up the place in
+    /// Waits for a lock by a lease, at the daemon where the lease lives. Dropping the future gives up its position in
     /// the queue.
-    pub(crate) async fn acquire(&self, asker: &Asker, id: LeaseId, wanted: Wanted) -> Result<Granted, Fault> {
-        if self.book.find(id).is_some() {
-            return self.book.acquire(asker, id, &wanted)?.granted().await;
+    pub(crate) async fn acquire(
+        &self,
+        identity: &CallerIdentity,
+        id: LeaseId,
+        request: HoldRequest,
+    ) -> Result<Granted, LeaseError> {
+        if self.local.find(id).is_some() {
+            return self.local.acquire(identity, id, &request)?.granted().await;
         }
-        let there = |to: MemberId| self.waits.acquire(to, asker.clone(), id, wanted.clone());
-        self.wherever(id, there).await
+        let there = |to: MemberId| self.outgoing.acquire(to, identity.clone(), id, request.clone());
+        self.at_home_of(id, there).await
     }
 
     /// Waits for a lock by a new lease that lives here and ends with the hold. A repeated request finds the lease of
     /// the first attempt. Dropping the future ends the wait and the lease.
     pub(crate) async fn acquire_alone(
         &self,
-        asker: &Asker,
-        terms: Terms,
-        wanted: Wanted,
-    ) -> Result<Granted, Fault> {
-        let request = (asker.who.clone(), wanted.lock.clone(), wanted.slot.clone());
-        let repeats = wanted.slot != Slot::Only;
-        let before = self.alone().get(&request).copied().filter(|_| repeats);
-        if let Some(id) = before.filter(|id| self.book.find(*id).is_some()) {
-            return self.acquire(asker, id, wanted).await;
+        identity: &CallerIdentity,
+        terms: LeaseTerms,
+        request: HoldRequest,
+    ) -> Result<Granted, LeaseError> {
+        let key = (identity.token_name.clone(), request.lock.clone(), request.slot.clone());
+        let repeats = request.slot != Slot::Only;
+        let before = self.single_holds().get(&key).copied().filter(|_| repeats);
+        if let Some(id) = before.filter(|id| self.local.find(*id).is_some()) {
+            return self.acquire(identity, id, request).await;
         }
-        let id = self.grant(asker.clone(), None, Terms { one_hold: true, ..terms }).await?;
+        let id = self.grant(identity.clone(), None, LeaseTerms { one_hold: true, ..terms }).await?;
         if repeats {
-            let mut alone = self.alone();
-            if alone.len() > 1024 && alone.len() > 2 * self.book.count() {
-                alone.retain(|_, id| self.book.find(*id).is_some());
+            let mut single_holds = self.single_holds();
+            if single_holds.len() > 1024 && single_holds.len() > 2 * self.local.count() {
+                single_holds.retain(|_, id| self.local.find(*id).is_some());
             }
-            alone.insert(request, id);
+            single_holds.insert(key, id);
         }
-        let waiting = self.book.acquire(asker, id, &wanted);
+        let waiting = self.local.acquire(identity, id, &request);
         match waiting {
             Ok(waiting) => waiting.granted().await,
-            Err(fault) => {
-                let _ = self.book.perform(asker, id, Op::Revoke);
-                Err(fault)
+            Err(error) => {
+                let _ = self.local.perform(identity, id, LeaseOperation::Revoke);
+                Err(error)
             }
         }
     }
 
-    fn alone(&self) -> MutexGuard<'_, HashMap<(String, String, Slot), LeaseId>> {
-        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+    fn single_holds(&self) -> MutexGuard<'_, HashMap<(String, String, Slot), LeaseId>> {
+        self.single_holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `ask` with the daemon where a lease lives.
-    async fn wherever<T, F>(&self, id: LeaseId, ask: impl Fn(MemberId) -> F) -> Result<T, Fault>
+    async fn at_home_of<T, F>(&self, id: LeaseId, ask: impl Fn(MemberId) -> F) -> Result<T, LeaseError>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, LeaseError>>,
     {
-        let likely = self.elsewhere().get(&id).copied().unwrap_or(id.member());
+        let likely = self.homes().get(&id).copied().unwrap_or(id.member());
         if self.peers.is_other(likely) {
             match ask(likely).await {
-                Err(Fault::NoSuchLease(_)) => {}
+                Err(LeaseError::NoSuchLease(_)) => {}
                 done => return done,
             }
         }
-        self.elsewhere().remove(&id);
-        let found = self.peers.everybody(|| Question::Has(id)).await;
-        let present = found.into_iter().find(|(_, answer)| matches!(answer, Answer::Has(Presence::Present)));
-        let Some((at, _)) = present else { return Err(Fault::NoSuchLease(id)) };
+        self.homes().remove(&id);
+        let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
+        let present =
+            found.into_iter().find(|(_, reply)| matches!(reply, DaemonReply::Has(LeasePresence::Present)));
+        let Some((at, _)) = present else { return Err(LeaseError::NoSuchLease(id)) };
         {
-            let mut elsewhere = self.elsewhere();
-            if elsewhere.len() >= MOST_REMEMBERED {
-                elsewhere.clear();
+            let mut homes = self.homes();
+            if homes.len() >= MOST_REMEMBERED_HOMES {
+                homes.clear();
             }
-            elsewhere.insert(id, at);
+            homes.insert(id, at);
         }
         ask(at).await
     }
 
-    fn elsewhere(&self) -> MutexGuard<'_, HashMap<LeaseId, MemberId>> {
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+    fn homes(&self) -> MutexGuard<'_, HashMap<LeaseId, MemberId>> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All leases of all daemons that reply.
-    pub async fn list(&self) -> Vec<Listed> {
-        let others = self.peers.everybody(|| Question::List).await;
-        let mut list = self.book.list();
-        for (_, answer) in others {
-            if let Answer::List(others) = answer {
+    pub async fn list(&self) -> Vec<LeaseSummary> {
+        let others = self.peers.broadcast(|| DaemonRequest::List).await;
+        let mut list = self.local.list();
+        for (_, reply) in others {
+            if let DaemonReply::List(others) = reply {
                 list.extend(others);
             }
         }
@@ -247,10 +269,10 @@ impl Leases {
 
     /// The holds of a lock by leases, at all daemons that reply; the newest first.
     pub async fn holders(&self, lock: &str) -> Vec<Hold> {
-        let others = self.peers.everybody(|| Question::Holders(String::from(lock))).await;
-        let mut holds = self.book.holds_on(lock);
-        for (_, answer) in others {
-            if let Answer::Holders(others) = answer {
+        let others = self.peers.broadcast(|| DaemonRequest::Holders(String::from(lock))).await;
+        let mut holds = self.local.holds_on(lock);
+        for (_, reply) in others {
+            if let DaemonReply::Holders(others) = reply {
                 holds.extend(others);
             }
         }
@@ -260,47 +282,55 @@ impl Leases {
 
     /// Watches the holders and waiters of the locks with these prefixes, in the whole cluster.
     pub(crate) fn watch(&self, prefixes: Vec<String>) -> Watch {
-        self.watching.watch(prefixes)
+        self.watcher.watch(prefixes)
     }
 
     /// Applies changed tokens: ends leases, holds and waits that their principals may no longer have.
     pub(crate) fn follow_rights(&self) {
-        self.book.follow_rights();
+        self.local.follow_rights();
     }
 
-    async fn reply(self: Arc<Self>, from: MemberId, question: Question) -> Answer {
-        match question {
-            Question::Do(asker, id, op) => Answer::Done(self.book.perform(&asker, id, op)),
-            Question::Has(id) => Answer::Has(self.book.presence(id)),
-            Question::List => Answer::List(self.book.list()),
-            Question::Holders(lock) => Answer::Holders(self.book.holds_on(&lock)),
-            Question::Acquire { asking, asker, lease, wanted } => {
-                let wait = || self.book.acquire(&asker, lease, &wanted);
-                Answer::Acquire(self.guests.acquire(&self.book, from, asking, &asker, wait))
+    async fn reply_to(self: Arc<Self>, from: MemberId, request: DaemonRequest) -> DaemonReply {
+        match request {
+            DaemonRequest::Perform(identity, id, op) => {
+                DaemonReply::Performed(self.local.perform(&identity, id, op))
             }
-            Question::Settle { life, fates } => {
-                self.guests.fates(&self.book, life, &fates);
-                Answer::Settled
+            DaemonRequest::Has(id) => DaemonReply::Has(self.local.presence(id)),
+            DaemonRequest::List => DaemonReply::List(self.local.list()),
+            DaemonRequest::Holders(lock) => DaemonReply::Holders(self.local.holds_on(&lock)),
+            DaemonRequest::Acquire { wait: wait_id, identity, lease, request } => {
+                let wait = || self.local.acquire(&identity, lease, &request);
+                DaemonReply::Acquire(self.incoming.acquire(&self.local, from, wait_id, &identity, wait))
             }
-            Question::Outcomes { life, heard } => {
-                Answer::Outcomes(self.guests.outcomes(&self.book, life, heard).await)
+            DaemonRequest::Dispose { incarnation, dispositions } => {
+                self.incoming.dispose(&self.local, incarnation, &dispositions);
+                DaemonReply::Disposed
             }
-            Question::Look { from, prefixes } => Answer::Look(self.watching.look(from, prefixes).await),
+            DaemonRequest::Outcomes { incarnation, received } => {
+                DaemonReply::Outcomes(self.incoming.outcomes(&self.local, incarnation, received).await)
+            }
+            DaemonRequest::ReadTable { range, prefixes } => {
+                DaemonReply::Table(self.watcher.read_own_table(range, prefixes).await)
+            }
         }
     }
 }
 
-impl Answers for Leases {
-    fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> {
+impl QueryHandler for Leases {
+    fn handle_query(
+        &self,
+        from: MemberId,
+        request: Vec<u8>,
+    ) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> {
         let me = self.me.upgrade();
         let runtime = self.runtime.clone();
         Box::pin(async move {
             // The empty reply reports that this daemon uses another version.
-            let (Some(me), Some(question)) = (me, peers::decode(&question)) else { return Vec::new() };
+            let (Some(me), Some(request)) = (me, peers::decode(&request)) else { return Vec::new() };
             // Dropping this future aborts the task: the asking daemon no longer waits for the reply.
-            let mut answering = JoinSet::new();
-            answering.spawn_on(async move { peers::encode(&me.reply(from, question).await) }, &runtime);
-            answering.join_next().await.and_then(Result::ok).unwrap_or_default()
+            let mut task = JoinSet::new();
+            task.spawn_on(async move { peers::encode(&me.reply_to(from, request).await) }, &runtime);
+            task.join_next().await.and_then(Result::ok).unwrap_or_default()
         })
     }
 }

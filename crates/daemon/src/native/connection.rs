@@ -1,11 +1,11 @@
 //! One connection of one client.
 
 use super::NATIVE;
-use super::answers::Answers;
-use super::clients::{Client, Clients, Newest, Unread};
+use super::clients::{Client, Clients, NewConnection, QueuedMessage};
+use super::queries::Queries;
 use crate::credential::Credential;
 use crate::listen::Stream;
-use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,57 +19,57 @@ pub(crate) async fn serve(
     mut stream: Box<dyn Stream>,
     peer: Option<IpAddr>,
 ) -> Result<(), String> {
-    let shared = clients.shared().clone();
-    let patience = shared.limits.patience();
+    let context = clients.context().clone();
+    let limit = context.limits.request_timeout();
     let mut frames = Frames::new(LONGEST_GREETING);
     let slow = |_| String::from("it did not send its hello in time");
-    let hello = timeout(patience, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
+    let hello = timeout(limit, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
     // A view change is short, so wait for its end. If it takes longer, the client tries other daemons meanwhile.
-    let moment = shared.member.config().times.round_trip * 2;
-    if hello.for_locks && !matches!(timeout(moment, shared.member.ready()).await, Ok(Ok(()))) {
-        let trouble = shared.member.trouble().map(|trouble| trouble.to_string());
+    let moment = context.member.config().times.round_trip * 2;
+    if hello.for_locks && !matches!(timeout(moment, context.member.ready()).await, Ok(Ok(()))) {
+        let trouble = context.member.not_serving().map(|trouble| trouble.to_string());
         let why =
-            trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", shared.member.id().0));
+            trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", context.member.id().0));
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&Greeting::NotNow(why), &mut bytes);
-        return write(&mut stream, &bytes, patience).await;
+        lockkeeper_session::protocol::encode(&Greeting::NotNow(why), &mut bytes);
+        return write(&mut stream, &bytes, limit).await;
     }
-    let admitted = shared.who(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
+    let admitted = context.authenticate(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
     let mut credential = None;
     let admitted = admitted.and_then(|principal| {
-        credential = Some(Credential::new(shared.clone(), principal.clone()));
+        credential = Some(Credential::new(context.clone(), principal.clone()));
         clients.connect(hello.secret, principal, peer)
     });
     let greeting = match &admitted {
         Ok(_) => {
-            let times = shared.member.config().times;
+            let times = context.member.config().times;
             let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             Greeting::Welcome(Welcome {
-                member: shared.member.id().0,
-                lease_ns: ns(shared.member.lease()),
+                member: context.member.id().0,
+                lease_ns: ns(context.member.lease()),
                 moment_ns: ns(times.round_trip * 2),
-                members: shared.member.addresses().len() as u32,
+                members: context.member.addresses().len() as u32,
             })
         }
         Err(why) => Greeting::Refused(why.clone()),
     };
     let mut bytes = Vec::new();
-    lockkeeper_wire::encode(&greeting, &mut bytes);
-    let greeted = write(&mut stream, &bytes, patience).await;
-    let Newest { client, connection, wake } = admitted?;
-    frames.set_limit(shared.limits.request_bytes);
+    lockkeeper_session::protocol::encode(&greeting, &mut bytes);
+    let greeted = write(&mut stream, &bytes, limit).await;
+    let NewConnection { client, connection, wake } = admitted?;
+    frames.set_limit(context.limits.request_bytes);
     let mut served = Connection {
         clients: clients.clone(),
         client: client.clone(),
         connection,
         wake,
-        answers: Answers::new(),
+        queries: Queries::new(),
         bytes,
     };
     let result = match (greeted, credential) {
         (Ok(()), Some(credential)) => tokio::select! {
-            result = served.run(stream, frames, patience) => result,
-            why = follow(&client, credential) => Err(why),
+            result = served.run(stream, frames, limit) => result,
+            why = follow_token(&client, credential) => Err(why),
         },
         (Ok(()), None) => Ok(()),
         // The client is gone already, but was connected and must be disconnected.
@@ -80,13 +80,13 @@ pub(crate) async fn serve(
 }
 
 /// Applies the current rights of the client's token until the token is no longer valid; returns the reason.
-async fn follow(client: &Client, mut credential: Credential) -> String {
+async fn follow_token(client: &Client, mut credential: Credential) -> String {
     loop {
         if let Err(denied) = credential.changed().await {
             tracing::info!(who = %credential.who().name(), "a client's token was removed or has expired");
             return denied.to_string();
         }
-        client.follow(credential.who());
+        client.apply_rights(credential.who());
     }
 }
 
@@ -94,9 +94,9 @@ async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result
     let gone = |error: std::io::Error| format!("the connection failed: {error}");
     let mut opening = [0; 8];
     stream.read_exact(&mut opening).await.map_err(gone)?;
-    let version = lockkeeper_wire::version_for(opening);
-    if opening[..4] == lockkeeper_wire::MAGIC {
-        stream.write_all(&lockkeeper_wire::reply(version)).await.map_err(gone)?;
+    let version = lockkeeper_session::protocol::version_for(opening);
+    if opening[..4] == lockkeeper_session::protocol::MAGIC {
+        stream.write_all(&lockkeeper_session::protocol::reply(version)).await.map_err(gone)?;
     }
     if version.is_none() {
         return Err(String::from("it uses another protocol or an unsupported version"));
@@ -112,12 +112,12 @@ async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result
 }
 
 /// Writes bytes. A client that does not read them within the timeout is disconnected.
-async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], patience: Duration) -> Result<(), String> {
+async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], limit: Duration) -> Result<(), String> {
     let all = async {
         stream.write_all(bytes).await?;
         stream.flush().await
     };
-    match timeout(patience, all).await {
+    match timeout(limit, all).await {
         Err(_) => Err(String::from("it does not read its messages")),
         Ok(Err(error)) => Err(format!("the connection failed: {error}")),
         Ok(Ok(())) => Ok(()),
@@ -129,7 +129,7 @@ struct Connection {
     client: Arc<Client>,
     connection: u64,
     wake: Arc<Notify>,
-    answers: Answers,
+    queries: Queries,
     bytes: Vec<u8>,
 }
 
@@ -138,60 +138,62 @@ impl Connection {
         &mut self,
         mut stream: Box<dyn Stream>,
         mut frames: Frames,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<(), String> {
         loop {
-            let unread = self.client.take_unread(self.connection).map_err(String::from)?;
-            if !unread.is_empty() {
-                self.say(&mut stream, &unread, patience).await?;
+            let queued = self.client.take_queued(self.connection).map_err(String::from)?;
+            if !queued.is_empty() {
+                self.send(&mut stream, &queued, limit).await?;
             }
-            // Ends the turn of a list that has just been sent.
-            drop(unread);
+            // Returns the permit of a list that has just been sent.
+            drop(queued);
             tokio::select! {
                 () = self.wake.notified() => {}
                 read = stream.read_buf(&mut frames.arrived) => {
                     if read.map_err(|error| format!("the connection failed: {error}"))? == 0 {
                         return Ok(());
                     }
-                    let heard = self.hear_all(&mut frames);
-                    self.clients.front().shared.member.flush();
-                    heard?;
+                    let received = self.receive_all(&mut frames);
+                    self.clients.service().context.member.flush();
+                    received?;
                 }
             }
         }
     }
 
-    async fn say(
+    async fn send(
         &mut self,
         stream: &mut Box<dyn Stream>,
-        said: &[Unread],
-        patience: Duration,
+        messages: &[QueuedMessage],
+        limit: Duration,
     ) -> Result<(), String> {
         self.bytes.clear();
-        for said in said {
-            match said {
-                Unread::Message(said) => lockkeeper_wire::encode(said, &mut self.bytes),
-                Unread::Encoded { frame, .. } => self.bytes.extend_from_slice(frame),
+        for message in messages {
+            match message {
+                QueuedMessage::Message(message) => {
+                    lockkeeper_session::protocol::encode(message, &mut self.bytes)
+                }
+                QueuedMessage::Encoded { frame, .. } => self.bytes.extend_from_slice(frame),
             }
         }
-        write(stream, &self.bytes, patience).await?;
+        write(stream, &self.bytes, limit).await?;
         // Do not keep a large buffer after a long reply.
         self.bytes.shrink_to(16 << 10);
         Ok(())
     }
 
-    fn hear_all(&mut self, frames: &mut Frames) -> Result<(), String> {
-        while let Some(said) = frames.take().map_err(|error| error.to_string())? {
-            self.hear(said);
+    fn receive_all(&mut self, frames: &mut Frames) -> Result<(), String> {
+        while let Some(message) = frames.take().map_err(|error| error.to_string())? {
+            self.receive(message);
         }
         Ok(())
     }
 
-    fn hear(&mut self, said: ToDaemon) {
-        match said {
-            ToDaemon::Say(session, said) => self.client.say(session, said),
-            ToDaemon::Ask(number, ask) => {
-                self.answers.begin(self.clients.front().clone(), self.client.clone(), number, ask);
+    fn receive(&mut self, message: ToDaemon) {
+        match message {
+            ToDaemon::Session(session, message) => self.client.forward(session, message),
+            ToDaemon::Query(number, ask) => {
+                self.queries.begin(self.clients.service().clone(), self.client.clone(), number, ask);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The native protocol: one connection per client, for the sessions between client and member and for queries.
 
-mod answers;
 mod clients;
 mod connection;
+mod queries;
 
 pub use clients::Clients;
 pub(crate) use connection::serve;

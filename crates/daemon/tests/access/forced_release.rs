@@ -28,9 +28,9 @@ async fn forced_release_of_one_lock_leaves_a_hold_of_another_lock() {
     victim.keep_alive(false).await;
     let alive = loop {
         match victim.next().await {
-            Some(lockkeeper_wire::FromDaemon::Hear(
+            Some(lockkeeper_session::protocol::FromDaemon::Session(
                 _,
-                lockkeeper_member::ToClient::Alive { revoked, .. },
+                lockkeeper_session::ToClient::Alive { revoked, .. },
             )) => {
                 break revoked;
             }

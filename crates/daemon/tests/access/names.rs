@@ -5,8 +5,8 @@ use crate::support::get;
 use crate::{ROOT, start_with_long_leases, with};
 use lockkeeper_etcd_api::v3lockpb::LockRequest;
 use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
-use lockkeeper_member::{LockName, Tag, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal};
+use lockkeeper_session::{LockName, Tag, ToClient, ToMember};
 use serde_json::json;
 use tonic::Code;
 
@@ -30,7 +30,7 @@ async fn names_with_control_characters_or_of_a_wrong_length_are_refused_by_every
         native.request(number, name).await;
         let refused = loop {
             match native.next().await {
-                Some(FromDaemon::Hear(_, ToClient::Alive { .. })) => {}
+                Some(FromDaemon::Session(_, ToClient::Alive { .. })) => {}
                 other => break other,
             }
         };
@@ -38,8 +38,12 @@ async fn names_with_control_characters_or_of_a_wrong_length_are_refused_by_every
             panic!("{name:?}: {refused:?}");
         };
         assert!(of == number && why.starts_with("bad lock name: "), "{name:?}: {why}");
-        for ask in [Ask::ForceRelease(name.into()), Ask::Why(name.into()), Ask::Locks(Some(name.into()))] {
-            assert!(matches!(native.ask(ask).await, Answer::Refused(_)), "{name:?}");
+        for ask in [
+            DaemonQuery::ForceRelease(name.into()),
+            DaemonQuery::Why(name.into()),
+            DaemonQuery::Locks(Some(name.into())),
+        ] {
+            assert!(matches!(native.ask(ask).await, DaemonReply::Refused(_)), "{name:?}");
         }
         let mut request = tonic::Request::new(LockRequest { name: name.into(), lease: 0 });
         request.metadata_mut().insert("token", ROOT.parse().expect("text"));
@@ -72,9 +76,9 @@ async fn owners_and_purposes_with_control_characters_are_refused_by_every_protoc
     native.open().await;
     let tags = [("\x1b[2J", ""), ("", "a\r\nb")];
     for (number, (owner, purpose)) in (1..).zip(tags) {
-        let mut wish = Wish::of(LockName::new("x"));
+        let mut wish = lockkeeper_session::LockRequest::exclusive(LockName::new("x"));
         wish.tag = Tag { owner: owner.into(), purpose: purpose.into() };
-        native.tell(ToMember::Acquire { number, settled: 1, wish }).await;
+        native.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
         let refused = native.next().await;
         assert!(
             matches!(&refused, Some(FromDaemon::Refuse { number: of, .. }) if *of == number),

@@ -1,8 +1,10 @@
 //! A client that implements the native protocol by hand.
 
 use crate::support::soon;
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon,
+};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,10 +29,10 @@ impl Client {
         token: &str,
     ) -> Result<Self, String> {
         let mut stream = TcpStream::connect(to).await.expect("the daemon listens");
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         let secret = Secret::new(u128::from(identity).to_le_bytes());
         let hello = Hello { secret, token: Some(token.into()), for_locks: true };
-        lockkeeper_wire::encode(&hello, &mut bytes);
+        lockkeeper_session::protocol::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.expect("written");
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.expect("a reply");
@@ -59,18 +61,18 @@ impl Client {
 
     pub async fn send(&mut self, message: ToDaemon) {
         let mut bytes = Vec::new();
-        lockkeeper_wire::encode(&message, &mut bytes);
+        lockkeeper_session::protocol::encode(&message, &mut bytes);
         let _ = self.stream.write_all(&bytes).await;
     }
 
     pub async fn tell(&mut self, message: ToMember) {
-        self.send(ToDaemon::Say(self.session, message)).await;
+        self.send(ToDaemon::Session(self.session, message)).await;
     }
 
     /// Opens the session.
     pub async fn open(&mut self) {
         self.keep_alive(true).await;
-        while !matches!(self.next().await, Some(FromDaemon::Hear(_, ToClient::Alive { .. }))) {}
+        while !matches!(self.next().await, Some(FromDaemon::Session(_, ToClient::Alive { .. }))) {}
     }
 
     pub async fn keep_alive(&mut self, first: bool) {
@@ -78,8 +80,8 @@ impl Client {
     }
 
     pub async fn request(&mut self, number: u64, name: &str) {
-        let wish = Wish::of(LockName::new(name));
-        self.tell(ToMember::Acquire { number, settled: 1, wish }).await;
+        let wish = LockRequest::exclusive(LockName::new(name));
+        self.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
     }
 
     /// Acquires a lock that is free.
@@ -87,18 +89,18 @@ impl Client {
         self.request(number, name).await;
         loop {
             match self.next().await {
-                Some(FromDaemon::Hear(_, ToClient::Granted { number: of, .. })) if of == number => return,
-                Some(FromDaemon::Hear(_, ToClient::Alive { .. })) => {}
+                Some(FromDaemon::Session(_, ToClient::Granted { number: of, .. })) if of == number => return,
+                Some(FromDaemon::Session(_, ToClient::Alive { .. })) => {}
                 other => panic!("`{name}` is not granted: {other:?}"),
             }
         }
     }
 
-    pub async fn ask(&mut self, ask: Ask) -> Answer {
-        self.send(ToDaemon::Ask(1, ask)).await;
+    pub async fn ask(&mut self, ask: DaemonQuery) -> DaemonReply {
+        self.send(ToDaemon::Query(1, ask)).await;
         loop {
             match self.next().await {
-                Some(FromDaemon::Answer(1, answer)) => return answer,
+                Some(FromDaemon::Reply(1, answer)) => return answer,
                 Some(_) => {}
                 None => panic!("the daemon closed the connection"),
             }

@@ -10,8 +10,8 @@ use lockkeeper_etcd_api::v3electionpb::LeaderRequest;
 use lockkeeper_etcd_api::v3electionpb::election_client::ElectionClient;
 use lockkeeper_etcd_api::v3lockpb::LockRequest;
 use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
-use lockkeeper_member::{Ended, ToClient};
-use lockkeeper_wire::FromDaemon;
+use lockkeeper_session::protocol::FromDaemon;
+use lockkeeper_session::{Ended, ToClient};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -188,7 +188,7 @@ async fn client_loses_locks_that_its_narrowed_token_does_not_cover() {
     let mut ended = BTreeMap::new();
     while ended.len() < 2 {
         let (number, how) = match client.next().await {
-            Some(FromDaemon::Hear(_, ToClient::Ended { number, how })) => (number, how),
+            Some(FromDaemon::Session(_, ToClient::Ended { number, outcome: how })) => (number, how),
             Some(FromDaemon::Refuse { number, .. }) => (number, Ended::Refused),
             Some(_) => continue,
             None => panic!("the connection ended: {ended:?}"),
@@ -199,7 +199,7 @@ async fn client_loses_locks_that_its_narrowed_token_does_not_cover() {
     // The client can no longer see the lock.
     drop(stream);
     assert_eq!(with(B, at, "GET", "/v1/locks/b%2Fnative", None).await.status, 403);
-    client.tell(lockkeeper_member::ToMember::Release { number: 2 }).await;
+    client.tell(lockkeeper_session::ToMember::Release { number: 2 }).await;
     let left = ["b/held", "b/keep/http", "b/keep/native"];
     soon("the other locks are free", async {
         while held(&daemons).await != left {

@@ -3,7 +3,7 @@
 use crate::native::Client;
 use crate::support::{get, waiters_with};
 use crate::{A, B, ROOT, start, with};
-use lockkeeper_wire::{Answer, Ask};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -48,8 +48,8 @@ async fn native_why_names_only_locks_that_the_token_may_see() {
     let why = async |token: &str| {
         let identity = token.len() as u64 + u64::from(token.as_bytes()[0]);
         let mut client = Client::connect(daemons.native(0), identity, token).await.expect("welcome");
-        match client.ask(Ask::Why("a/x".into())).await {
-            Answer::Why(sentences) => sentences.join("\n"),
+        match client.ask(DaemonQuery::Why("a/x".into())).await {
+            DaemonReply::Why(sentences) => sentences.join("\n"),
             other => panic!("{other:?}"),
         }
     };
@@ -61,7 +61,7 @@ async fn native_why_names_only_locks_that_the_token_may_see() {
         assert!(!some.contains(foreign), "{foreign} is in: {some}");
     }
     let mut b = Client::connect(daemons.native(0), 4, B).await.expect("welcome");
-    assert!(matches!(b.ask(Ask::Why("a/x".into())).await, Answer::Refused(_)));
+    assert!(matches!(b.ask(DaemonQuery::Why("a/x".into())).await, DaemonReply::Refused(_)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! The daemons' audit logs, compared with the records of their clients.
 
-use lockkeeper_testbed::story::{Hold, How};
-use lockkeeper_testbed::tail::Tail;
+use lockkeeper_testbed::follow::LineFollower;
+use lockkeeper_testbed::history::{Hold, HoldMode};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const UNWRITTEN_NS: u64 = 5_000_000_000;
 /// The contents of all logs together.
 #[derive(Default)]
 pub struct Audit {
-    logs: Vec<(PathBuf, Tail)>,
+    logs: Vec<(PathBuf, LineFollower)>,
     /// The clients to which each fence of each lock was granted: one, unless they share the lock.
     grants: BTreeMap<(String, u64), Vec<String>>,
     /// Number of grants with a fence.
@@ -50,7 +50,10 @@ pub struct Audit {
 
 impl Audit {
     pub fn new(logs: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self { logs: logs.into_iter().map(|path| (path, Tail::default())).collect(), ..Self::default() }
+        Self {
+            logs: logs.into_iter().map(|path| (path, LineFollower::default())).collect(),
+            ..Self::default()
+        }
     }
 
     /// Records that a daemon is being killed.
@@ -109,7 +112,7 @@ impl Audit {
                 .any(|&kill| (hold.entered_ns..hold.entered_ns + UNWRITTEN_NS).contains(&kill))
         };
         let shared: BTreeSet<&str> =
-            holds.iter().filter(|hold| hold.how == How::Shared).map(|hold| hold.lock.as_str()).collect();
+            holds.iter().filter(|hold| hold.how == HoldMode::Shared).map(|hold| hold.lock.as_str()).collect();
         for ((lock, fence), whos) in &self.grants {
             if whos.len() > 1 && !shared.contains(lock.as_str()) {
                 faults.push(format!("`{lock}`: {} were granted the fence {fence}", whos.join(" and ")));
@@ -120,10 +123,10 @@ impl Audit {
             let Hold { who, lock, how, fence, .. } = hold;
             let granted = self.grants.get(&(lock.clone(), *fence)).map_or(&[][..], Vec::as_slice);
             match how {
-                How::Permit(_) if excused(hold) => {}
-                How::Permit(_) => *permits.entry((lock.clone(), who.clone())).or_default() += 1,
-                How::Shared if granted.contains(who) => {}
-                How::Alone if granted == [who.clone()] => {}
+                HoldMode::Permit(_) if excused(hold) => {}
+                HoldMode::Permit(_) => *permits.entry((lock.clone(), who.clone())).or_default() += 1,
+                HoldMode::Shared if granted.contains(who) => {}
+                HoldMode::Alone if granted == [who.clone()] => {}
                 _ if granted.is_empty() && excused(hold) => {}
                 _ => faults.push(format!("`{lock}`: {who} had the fence {fence}, granted to {granted:?}")),
             }
@@ -162,7 +165,7 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
         lost_ns: None,
     };
     let granted = r#"{"what":"grant","by":"http","who":"a","lock":"l","fence":5}"#;
-    let alone = |who: &str, fence| hold(who, How::Alone, fence);
+    let alone = |who: &str, fence| hold(who, HoldMode::Alone, fence);
     assert_eq!(judged(&[granted], &[alone("a", 5)], None), 0);
     assert_eq!(judged(&[granted], &[alone("a", 6)], None), 1, "never granted");
     assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to another client");
@@ -175,14 +178,14 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
         1,
         "set aside, and given to another"
     );
-    let reads = hold("a", How::Shared, 5);
+    let reads = hold("a", HoldMode::Shared, 5);
     assert_eq!(judged(&[granted, granted], &[reads.clone(), reads.clone()], None), 0, "readers have one");
     assert_eq!(judged(&[granted, granted], &[reads, alone("a", 5)], None), 1, "a writer has another");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(UNWRITTEN_NS)), 0, "written too late");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(9)), 1, "no kill shortly after the grant");
     assert_eq!(judged(&[r#"{"what":"refuse","by":"http","who":"a"}"#], &[], None), 1, "no reason");
     assert_eq!(judged(&["{"], &[], None), 1, "incomplete, though no daemon was killed");
-    let (permit, granted) = (hold("a", How::Permit(2), 0), r#"{"what":"grant","who":"a","lock":"l"}"#);
+    let (permit, granted) = (hold("a", HoldMode::Permit(2), 0), r#"{"what":"grant","who":"a","lock":"l"}"#);
     assert_eq!(judged(&[granted, granted], &[permit.clone(), permit.clone()], None), 0);
     assert_eq!(judged(&[granted], &[permit.clone(), permit], None), 1, "a permit too many");
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Timeout for holders when a daemon leaves, in seconds.
-pub const LEAVE_PATIENCE_S: u64 = 3;
+pub const LEAVE_TIMEOUT_S: u64 = 3;
 
 /// A process that is started repeatedly.
 pub struct Process {
@@ -120,7 +120,7 @@ impl Cluster {
         });
         format!(
             "member = {id}\ndata = \"data\"\ntokens = \"tokens.toml\"\naudit = \"audit.jsonl\"\njoin_token = \"join-token\"\n\
-             leave_patience_s = {LEAVE_PATIENCE_S}\n[members]\n{members}\
+             leave_timeout_s = {LEAVE_TIMEOUT_S}\n[members]\n{members}\
              [listen]\nmembers = \"{at}:{MEMBERS_PORT}\"\nclients = \"{at}:{CLIENTS_PORT}\"\nhttp = \"{at}:{HTTP_PORT}\"\n\
              [tls]\nauthority = \"../{authority}\"\ncertificate = \"member-{id}.pem\"\nkey = \"member-{id}.key\"\n\
              [client_tls]\ncertificate = \"member-{id}.pem\"\nkey = \"member-{id}.key\"\n"

@@ -2,13 +2,13 @@
 
 use crate::audit::{self, Audit};
 use crate::clients::is_for_turns;
-use crate::cluster::{Cluster, LEAVE_PATIENCE_S};
+use crate::cluster::{Cluster, LEAVE_TIMEOUT_S};
 use crate::daemon::times;
 use lockkeeper_cluster::Times;
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
+use lockkeeper_testbed::history::{self, History, now_ns};
 use lockkeeper_testbed::hosts::HUB;
 use lockkeeper_testbed::options::Random;
-use lockkeeper_testbed::story::{self, Story, now_ns};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ impl Fault {
 pub struct Run {
     // Declared before the directory: dropping it ends the processes that have files there.
     cluster: Cluster,
-    story: Story,
+    story: History,
     audit: Audit,
     /// Number of turns of each client, counted in this many holds of the story.
     turns: (usize, BTreeMap<String, u64>),
@@ -68,12 +68,12 @@ impl Run {
         for name in ["story", "forged-story", "forged-audit"] {
             std::fs::create_dir(directory.path().join(name)).expect("in a directory of our own");
         }
-        story::the_judge_sees_forgeries(&directory.path().join("forged-story"));
+        history::assert_forgeries_are_found(&directory.path().join("forged-story"));
         audit::the_judge_sees_forgeries(&directory.path().join("forged-audit"));
         let mut cluster = Cluster::new(members, seed, directory.path());
         (0..cluster.daemons.len()).for_each(|place| cluster.start_daemon(place));
         (0..cluster.clients.len()).for_each(|place| cluster.start_client(place));
-        let story = Story::of(&cluster.story());
+        let story = History::of(&cluster.story());
         let audit = Audit::new((0..cluster.daemons.len()).map(|place| cluster.audit(place)));
         let (turns, broken, random) = ((0, BTreeMap::new()), Vec::new(), Random::new(seed));
         Self { cluster, story, audit, turns, broken, random, faults: 0, _directory: directory }
@@ -161,7 +161,7 @@ impl Run {
         assert!(status.success(), "a daemon that was told to leave ended with {status}");
         println!("   it has left after {} ms", began.elapsed().as_millis());
         self.everybody_enters("while one has left");
-        let kept_until_ns = began_ns + LEAVE_PATIENCE_S * 1_000_000_000;
+        let kept_until_ns = began_ns + LEAVE_TIMEOUT_S * 1_000_000_000;
         for hold in &self.story.holds {
             let lost = hold.lost_ns.filter(|lost_ns| (began_ns..kept_until_ns).contains(lost_ns));
             // A client that got no CPU time loses its hold by itself, which takes longer.

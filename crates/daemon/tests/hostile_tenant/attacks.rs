@@ -6,8 +6,8 @@
 
 use crate::client::{self, Native, ask, bytes, connect, get, http2, post, pour};
 use crate::cluster::{Ports, TENANTS, secret};
-use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, ToDaemon};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, ToDaemon};
+use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -147,7 +147,7 @@ fn names_nobody_else(text: &str) -> Result<(), String> {
 /// An error if a connection that requested nothing received a grant.
 async fn overhears_nothing(mut native: Native) -> Result<(), String> {
     while let Some(heard) = native.hear(Duration::from_millis(2)).await {
-        if let FromDaemon::Hear(session, ToClient::Granted { .. }) = heard {
+        if let FromDaemon::Session(session, ToClient::Granted { .. }) = heard {
             return Err(format!("it received a grant of session {session}"));
         }
     }
@@ -196,7 +196,7 @@ impl Attacker {
                     continue;
                 };
                 let alive = ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 };
-                let messages = [1, 2, number].map(|session| ToDaemon::Say(session, alive.clone()));
+                let messages = [1, 2, number].map(|session| ToDaemon::Session(session, alive.clone()));
                 native.send(&messages).await.ok();
                 // Keep the connection for a while: a session with this identity may begin later.
                 open.push_back(native);
@@ -280,14 +280,17 @@ impl Attacker {
             let Ok(mut native) = Native::open(clients, self.own_secret(), &self.token).await else {
                 continue;
             };
-            let asked =
-                [Ask::Locks(None), Ask::Why(String::from("t0/own")), Ask::Why(String::from("t1/turns"))];
-            let asked: Vec<_> = (1..).zip(asked).map(|(number, ask)| ToDaemon::Ask(number, ask)).collect();
+            let asked = [
+                DaemonQuery::Locks(None),
+                DaemonQuery::Why(String::from("t0/own")),
+                DaemonQuery::Why(String::from("t1/turns")),
+            ];
+            let asked: Vec<_> = (1..).zip(asked).map(|(number, ask)| ToDaemon::Query(number, ask)).collect();
             native.send(&asked).await.ok();
             while let Some(heard) = native.hear(Duration::from_millis(200)).await {
                 looked += 1;
-                if let FromDaemon::Answer(_, answer) = heard
-                    && !matches!(answer, Answer::Refused(_))
+                if let FromDaemon::Reply(_, answer) = heard
+                    && !matches!(answer, DaemonReply::Refused(_))
                 {
                     names_nobody_else(&format!("{answer:?}"))?;
                 }
@@ -306,17 +309,17 @@ impl Attacker {
         let Ports { clients, .. } = self.next();
         let mut native = Native::open(clients, self.own_secret(), &self.token).await?;
         native
-            .send(&[ToDaemon::Say(SESSION, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 })])
+            .send(&[ToDaemon::Session(SESSION, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 })])
             .await?;
         let mut held = 0;
         for first in (1..=most).step_by(500) {
             let acquire = |number| {
-                let wish = Wish::of(LockName::new(format!("t0/hoard-{}-{number}", self.turn)));
-                ToDaemon::Say(SESSION, ToMember::Acquire { number, settled: 1, wish })
+                let wish = LockRequest::exclusive(LockName::new(format!("t0/hoard-{}-{number}", self.turn)));
+                ToDaemon::Session(SESSION, ToMember::Acquire { number, settled: 1, request: wish })
             };
             native.send(&(first..(first + 500).min(most + 1)).map(acquire).collect::<Vec<_>>()).await?;
             while let Some(heard) = native.hear(Duration::from_millis(100)).await {
-                held += usize::from(matches!(heard, FromDaemon::Hear(_, ToClient::Granted { .. })));
+                held += usize::from(matches!(heard, FromDaemon::Session(_, ToClient::Granted { .. })));
             }
         }
         Ok((native, held))
@@ -334,7 +337,7 @@ impl Attacker {
                 opened += 1;
             }
             // Its own locks change all the time.
-            let release = (1..100).map(|number| ToDaemon::Say(SESSION, ToMember::Release { number }));
+            let release = (1..100).map(|number| ToDaemon::Session(SESSION, ToMember::Release { number }));
             native.send(&release.collect::<Vec<_>>()).await.ok();
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -350,7 +353,8 @@ impl Attacker {
             let _ = pour(http, &many, 0).await;
             lists += 200;
             if let Ok(mut native) = Native::open(clients, self.own_secret(), &self.token).await {
-                let asked: Vec<_> = (1..=512).map(|number| ToDaemon::Ask(number, Ask::Locks(None))).collect();
+                let asked: Vec<_> =
+                    (1..=512).map(|number| ToDaemon::Query(number, DaemonQuery::Locks(None))).collect();
                 native.send(&asked).await.ok();
                 while native.hear(Duration::from_millis(200)).await.is_some() && self.goes_on() {}
                 lists += 512;
@@ -444,15 +448,15 @@ impl Attacker {
             }
             if let Ok(mut native) = Native::open(clients, self.own_secret(), &self.token).await {
                 let alive = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 };
-                native.send(&[ToDaemon::Say(SESSION, alive)]).await.ok();
+                native.send(&[ToDaemon::Session(SESSION, alive)]).await.ok();
                 let names = ["", "t0/\u{1b}[2J", "t0/\0", "t0/\n", &"t0/x".repeat(400)];
                 let acquire = |(number, name): (u64, &str)| {
-                    let wish = Wish::of(LockName::new(name));
-                    ToDaemon::Say(SESSION, ToMember::Acquire { number, settled: 1, wish })
+                    let wish = LockRequest::exclusive(LockName::new(name));
+                    ToDaemon::Session(SESSION, ToMember::Acquire { number, settled: 1, request: wish })
                 };
                 native.send(&(1..).zip(names).map(acquire).collect::<Vec<_>>()).await.ok();
                 while let Some(heard) = native.hear(Duration::from_millis(20)).await {
-                    if let FromDaemon::Hear(_, ToClient::Granted { .. }) = heard {
+                    if let FromDaemon::Session(_, ToClient::Granted { .. }) = heard {
                         return Err(String::from("a lock with a malformed name was granted"));
                     }
                 }

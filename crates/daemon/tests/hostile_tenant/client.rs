@@ -5,7 +5,7 @@ use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use lockkeeper_session::protocol::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -102,10 +102,10 @@ impl Native {
     /// Connects with this secret.
     pub async fn open(port: u16, secret: u128, token: &str) -> Result<Self, String> {
         let mut stream = connect(port).await?;
-        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let mut bytes = lockkeeper_session::protocol::opening().to_vec();
         let secret = Secret::new(secret.to_be_bytes());
         let hello = Hello { secret, token: Some(token.into()), for_locks: true };
-        lockkeeper_wire::encode(&hello, &mut bytes);
+        lockkeeper_session::protocol::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         let mut reply = [0; 6];
         let read = timeout(ANSWER, stream.read_exact(&mut reply)).await;
@@ -142,7 +142,7 @@ impl Native {
     pub async fn send(&mut self, messages: &[ToDaemon]) -> Result<(), String> {
         let mut bytes = Vec::new();
         for message in messages {
-            lockkeeper_wire::encode(message, &mut bytes);
+            lockkeeper_session::protocol::encode(message, &mut bytes);
         }
         self.stream.write_all(&bytes).await.map_err(|error| error.to_string())
     }

@@ -98,7 +98,7 @@ impl Daemons {
             config.tokens = plan.tokens.map(|_| file("tokens"));
             config.audit = Some(file("audit"));
             config.limits = plan.limits.clone();
-            config.leave_patience = Duration::ZERO;
+            config.leave_timeout = Duration::ZERO;
             let start = Daemon::start(config);
             let daemon = match &plan.elsewhere {
                 Some((place, runtime)) if *place == all.len() => {
@@ -109,9 +109,9 @@ impl Daemons {
             all.push(daemon.expect("it starts"));
         }
         for daemon in &all {
-            let mut changes = daemon.member().standings();
+            let mut changes = daemon.member().status_changes();
             let joined = async {
-                while daemon.member().standing().view.is_none_or(|view| view.members.len() != all.len()) {
+                while daemon.member().status().view.is_none_or(|view| view.members.len() != all.len()) {
                     changes.changed().await.expect("it lives");
                 }
                 daemon.member().ready().await.expect("it serves");

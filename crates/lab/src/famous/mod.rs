@@ -122,7 +122,7 @@ pub const ALL: &[Failure] = &[
                 counted from the request: a new view starts while the member still believes in its lease.",
         why: "A lease must be counted from the time of the request, which is before the grant. Then the holder stops \
               first, however slow the reply was.",
-        command: "lockkeeper check --cluster --members 2 --units 5 --wishes 0 --late-leases --flaw lease-from-arrival",
+        command: "lockkeeper check --cluster --members 2 --units 5 --wishes 0 --late-leases --bug lease-from-arrival",
         found_by: FoundBy::Cluster,
         run: run!("lease-from-arrival.story"),
     },
@@ -133,7 +133,7 @@ pub const ALL: &[Failure] = &[
                 view again: one epoch has two beginnings, and they need not agree on who holds what.",
         why: "Only the leader that decided a view may start it. A new leader decides a view of its own, with a higher \
               number, and the old start is refused.",
-        command: "lockkeeper check --cluster --leader-changes 1 --service --flaw two-coordinators",
+        command: "lockkeeper check --cluster --leader-changes 1 --service --bug two-coordinators",
         found_by: FoundBy::Cluster,
         run: run!("two-coordinators.story"),
     },

@@ -2,8 +2,6 @@
 
 mod algorithms;
 mod gallery;
-mod lamport_mutex;
 mod reduction;
 mod same_counts;
-mod stateright_model;
 mod tlc;

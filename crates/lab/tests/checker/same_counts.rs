@@ -1,7 +1,7 @@
 //! The checker stateright finds the same number of states in the same models.
 
-use crate::lamport_mutex::LamportMutex;
-use crate::stateright_model::Spec;
+use lockkeeper_checker_models::lamport_mutex::LamportMutex;
+use lockkeeper_checker_models::stateright_model::Spec;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion, Setup, Sharing};

@@ -1,6 +1,6 @@
 //! The search counts the same states as TLC.
 
-use crate::lamport_mutex::LamportMutex;
+use lockkeeper_checker_models::lamport_mutex::LamportMutex;
 use lockkeeper_lab::check::net::Net;
 use lockkeeper_lab::check::search::{Ended, Search};
 

@@ -29,16 +29,18 @@
 pub(crate) mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "etcd", feature = "file", feature = "zookeeper"))]
+mod fifo;
 #[cfg(feature = "file")]
 pub(crate) mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-mod line;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod request_queue;
 #[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
 mod servers;
 mod url;
@@ -46,7 +48,7 @@ mod url;
 mod zookeeper;
 
 pub use self::url::{EngineUrl, redact};
-use crate::info::{Kind, LockInfo, Tag};
+use crate::info::{LockInfo, LockMode, Tag};
 use crate::lease::Lease;
 use crate::{Fence, LockName, Result};
 use std::pin::Pin;
@@ -80,7 +82,7 @@ pub struct Capabilities {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub name: LockName,
-    pub kind: Kind,
+    pub kind: LockMode,
     /// The requested time to live. Ignored by engines whose holds do not expire; see [`Acquired::ttl`].
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,
@@ -89,7 +91,7 @@ pub(crate) struct Request {
 
 /// The behaviour of an engine if the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WhenBusy {
     /// Return `None` at once, without queuing the request.
     Try,
     /// Wait until the lock is granted or the future is dropped.
@@ -121,8 +123,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
         false
     }
 
-    /// Acquires a lock; returns `None` only with [`Patience::Try`].
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>>;
+    /// Acquires a lock; returns `None` only with [`WhenBusy::Try`].
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>>;
 
     /// The current state of one lock.
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>>;

@@ -1,14 +1,14 @@
 //! A cluster without failures: every frame arrives at once, every clock is exact, and the first member leads.
 
-mod kept;
-mod room;
+mod capacity;
+mod delegations;
 mod slices;
 mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Claim, Config, Ended, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, Query,
-    Tag, ToMember, View, Wish, why,
+    Acquisition, Config, Ended, Event, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
+    PortEvent, Query, Tag, ToMember, View, why,
 };
 use support::{Calm, MS, mutex, permit, shared};
 
@@ -49,9 +49,9 @@ fn non_blocking_timed_out_and_cancelled_requests_end() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b, c) = (calm.session(0, 1), calm.session(0, 2), calm.session(2, 3));
     calm.acquire(0, a, 1, &mutex("m"));
-    calm.acquire(0, b, 1, &Wish { patience_ns: Some(0), ..mutex("m") });
+    calm.acquire(0, b, 1, &LockRequest { timeout_ns: Some(0), ..mutex("m") });
     assert_eq!(calm.ended(b, 1), Some(Ended::Busy));
-    calm.acquire(2, c, 1, &Wish { patience_ns: Some(50 * MS), ..mutex("m") });
+    calm.acquire(2, c, 1, &LockRequest { timeout_ns: Some(50 * MS), ..mutex("m") });
     calm.acquire(2, c, 2, &mutex("m"));
     calm.acquire(0, b, 2, &mutex("m"));
     calm.wait(100);
@@ -70,7 +70,7 @@ fn non_blocking_timed_out_and_cancelled_requests_end() {
 fn reentrant_request_of_the_holder_is_granted() {
     let mut calm = Calm::new(2, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
-    let again = Wish { reentrant: true, ..mutex("m") };
+    let again = LockRequest { reentrant: true, ..mutex("m") };
     calm.acquire(0, a, 1, &again);
     calm.acquire(0, a, 2, &again);
     calm.acquire(1, b, 1, &mutex("m"));
@@ -101,12 +101,13 @@ fn one_member_can_hold_several_permits_and_shared_holds_overlap() {
     calm.release(0, a, 11);
     calm.release(1, b, 11);
     assert!(calm.granted(a, 12) > calm.granted(b, 11));
-    for (number, wish) in [(14, permit("p", 0)), (15, permit("p", u32::MAX)), (16, mutex(&"x".repeat(5_000)))]
+    for (number, request) in
+        [(14, permit("p", 0)), (15, permit("p", u32::MAX)), (16, mutex(&"x".repeat(5_000)))]
     {
-        calm.acquire(0, a, number, &wish);
+        calm.acquire(0, a, number, &request);
         assert_eq!(calm.ended(a, number), Some(Ended::Refused));
     }
-    calm.acquire(0, a, 17, &permit("p", Claim::MOST_PERMITS));
+    calm.acquire(0, a, 17, &permit("p", LockMode::MOST_PERMITS));
     assert_eq!(calm.granted(a, 17), Some(None), "permits have no fence");
 }
 
@@ -114,15 +115,17 @@ fn one_member_can_hold_several_permits_and_shared_holds_overlap() {
 fn one_name_is_one_lock_in_all_modes() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b, c) = (calm.session(0, 1), calm.session(1, 2), calm.session(2, 3));
-    let wishes = [mutex("m"), shared("m"), permit("m", 2), permit("m", 3)];
-    for (number, (first, second)) in
-        wishes.iter().flat_map(|first| wishes.iter().map(move |second| (first, second))).enumerate()
+    let waiting_requests = [mutex("m"), shared("m"), permit("m", 2), permit("m", 3)];
+    for (number, (first, second)) in waiting_requests
+        .iter()
+        .flat_map(|first| waiting_requests.iter().map(move |second| (first, second)))
+        .enumerate()
     {
         let number = number as u64;
-        for (member, session, wish) in [(0, a, first), (1, b, second), (2, c, second)] {
-            calm.acquire(member, session, number, wish);
+        for (member, session, request) in [(0, a, first), (1, b, second), (2, c, second)] {
+            calm.acquire(member, session, number, request);
         }
-        let conflict = first.claim.conflicts(second.claim);
+        let conflict = first.mode.conflicts(second.mode);
         assert_eq!(calm.granted(b, number).is_none(), conflict, "{first:?}, {second:?}");
         calm.release(0, a, number);
         let (of_b, of_a) =
@@ -142,7 +145,7 @@ fn shared_requests_are_granted_locally_until_a_writer_waits() {
     let before = calm.frames;
     calm.acquire(0, b, 1, &shared("m"));
     calm.release(0, a, 1);
-    calm.acquire(0, a, 2, &Wish { patience_ns: Some(0), ..shared("m") });
+    calm.acquire(0, a, 2, &LockRequest { timeout_ns: Some(0), ..shared("m") });
     assert!(calm.granted(a, 2).is_some() && calm.frames == before);
     calm.acquire(1, c, 1, &mutex("m"));
     calm.acquire(0, b, 2, &shared("m"));
@@ -171,18 +174,18 @@ fn shared_holds_and_permits_survive_a_view_change() {
         calm.acquire(member, session, 1, &shared("m"));
         calm.acquire(member, session, 2, &permit("p", 3));
     }
-    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.happens(2, Event::Leave { timeout_ns: 0 });
     calm.wait(2_000);
     assert!(calm.views > views);
-    for (wish, number) in [(mutex("m"), 1), (permit("p", 3), 2)] {
-        calm.acquire(0, sessions[0], 10 + number, &wish);
+    for (request, number) in [(mutex("m"), 1), (permit("p", 3), 2)] {
+        calm.acquire(0, sessions[0], 10 + number, &request);
         for (member, session) in [0, 1, 1].into_iter().zip(sessions) {
             let waits = calm.granted(sessions[0], 10 + number).is_none();
             // A permit is free after one release; the exclusive request has to wait for all shared holds.
-            assert_eq!(waits, number == 1 || session == sessions[0], "{wish:?}");
+            assert_eq!(waits, number == 1 || session == sessions[0], "{request:?}");
             calm.release(member, session, number);
         }
-        assert!(calm.granted(sessions[0], 10 + number).is_some(), "{wish:?}");
+        assert!(calm.granted(sessions[0], 10 + number).is_some(), "{request:?}");
     }
 }
 
@@ -190,7 +193,7 @@ fn shared_holds_and_permits_survive_a_view_change() {
 fn a_revoked_hold_ends_when_its_lease_expires_or_the_client_releases_it() {
     let mut calm = Calm::new(2, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
-    calm.acquire(0, a, 1, &Wish { longest_hold_ns: Some(100 * MS), ..mutex("m") });
+    calm.acquire(0, a, 1, &LockRequest { longest_hold_ns: Some(100 * MS), ..mutex("m") });
     calm.acquire(1, b, 1, &mutex("m"));
     calm.wait(200);
     assert_eq!(
@@ -229,14 +232,14 @@ fn bad_names_and_tags_are_refused() {
     let client = calm.session(0, 1);
     let tagged = |owner: &str, purpose: &str| {
         let tag = Tag { owner: owner.into(), purpose: purpose.into() };
-        Wish { tag, ..mutex("good") }
+        LockRequest { tag, ..mutex("good") }
     };
     let (long, long_tag) = ("x".repeat(513), "x".repeat(1025));
     let names = ["", "a\0", "a\nb", "\u{1b}[2J", "\u{9b}2J", &long].map(mutex);
     let tags = [tagged("\u{1b}", ""), tagged("", "a\nb"), tagged(&long_tag, "")];
-    for (number, wish) in (1..).zip(names.into_iter().chain(tags)) {
-        calm.acquire(0, client, number, &wish);
-        assert_eq!(calm.ended(client, number), Some(Ended::Refused), "{wish:?}");
+    for (number, request) in (1..).zip(names.into_iter().chain(tags)) {
+        calm.acquire(0, client, number, &request);
+        assert_eq!(calm.ended(client, number), Some(Ended::Refused), "{request:?}");
     }
     calm.acquire(0, client, 100, &tagged("me", r#"{"holder":"me"}"#));
     assert!(calm.granted(client, 100).is_some());
@@ -250,7 +253,7 @@ fn survey_shows_holders_waiters_and_a_wait_cycle() {
     calm.acquire(1, b, 1, &mutex("y"));
     calm.acquire(0, a, 2, &mutex("y"));
     calm.acquire(1, b, 2, &mutex("x"));
-    calm.happens(2, Event::Survey(1, Query::ALL));
+    calm.happens(2, Event::Query(1, Query::ALL));
     let tables = calm.surveys.pop().expect("an answer");
     assert_eq!(tables.len(), 3);
     let told = why(&tables, a);
@@ -310,7 +313,7 @@ fn unacknowledged_payloads_are_sent_again_when_a_connection_is_restored() {
     // The member that is not the lock's home sends a request to the other one; that frame is lost.
     let mut out = Out::default();
     let asker = (0..2).find(|&member| {
-        let said = ToMember::Acquire { number: 1, settled: 0, wish: mutex("m") };
+        let said = ToMember::Acquire { number: 1, settled: 0, request: mutex("m") };
         calm.members[member].handle(calm.now, Event::Client(sessions[member], said), &mut out);
         !out.frames.is_empty()
     });
@@ -329,7 +332,7 @@ fn a_leave_waits_for_no_lease_and_keeps_the_holds_of_other_members() {
     calm.acquire(0, a, 1, &mutex("m"));
     calm.acquire(2, c, 1, &mutex("m"));
     calm.acquire(2, c, 2, &mutex("n"));
-    calm.happens(2, Event::Leave { patience_ns: u64::MAX });
+    calm.happens(2, Event::Leave { timeout_ns: u64::MAX });
     assert_eq!(calm.ended(c, 1), Some(Ended::Leaving), "a waiter has to request at another member");
     calm.wait(5_000);
     assert_eq!(calm.left, [], "a client of the member holds a lock");
@@ -353,7 +356,7 @@ fn a_leave_with_a_short_timeout_waits_for_the_leases_of_clients() {
     let c = calm.session(2, 3);
     calm.acquire(2, c, 1, &mutex("n"));
     calm.wait(100);
-    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.happens(2, Event::Leave { timeout_ns: 0 });
     calm.wait(500);
     assert_eq!(calm.left, [], "the lease of the client still runs");
     calm.wait(1_500);
@@ -363,7 +366,7 @@ fn a_leave_with_a_short_timeout_waits_for_the_leases_of_clients() {
 #[test]
 fn a_leaving_leader_steps_down_and_the_last_member_leaves_by_itself() {
     let mut calm = Calm::new(2, |_| {});
-    calm.happens(0, Event::Leave { patience_ns: 0 });
+    calm.happens(0, Event::Leave { timeout_ns: 0 });
     calm.wait(500);
     assert!(calm.steps_down && calm.left.is_empty());
     calm.happens(0, Event::Port(PortEvent::Deposed));
@@ -371,12 +374,12 @@ fn a_leaving_leader_steps_down_and_the_last_member_leaves_by_itself() {
     calm.happens(0, Event::Port(PortEvent::Leader(Some(MemberId(2)))));
     calm.wait(500);
     assert_eq!(calm.left, [0]);
-    calm.happens(1, Event::Leave { patience_ns: 0 });
+    calm.happens(1, Event::Leave { timeout_ns: 0 });
     calm.wait(500);
     assert_eq!(calm.left, [0, 1]);
     // The next incarnation knows that all members left as planned, so it waits for no lease, which would take 1200
     // ms.
-    let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]));
+    let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]).with_bugs(None));
     calm.members[1] = Member::new(me, config, calm.now).expect("good settings");
     let last = calm.decided.clone().expect("views were decided");
     assert_eq!((last.members.len(), last.missing.len()), (0, 0));

@@ -1,16 +1,16 @@
 //! Work on many locks is divided into slices: no step touches more than a constant number of items.
 
 use crate::support::{Calm, MS, mutex};
-use lockkeeper_member::{Config, Event, Flaw, LockName, Query, SessionId, ToMember};
+use lockkeeper_member::{BugSwitch, Config, Event, LockName, Query, SessionId, ToMember};
 
 const SLICE: usize = 32;
 /// A slice, and the cost of one item beyond it: a message to each member, or a chunk of a list.
 const MOST_WORK: usize = SLICE + 16;
 const HOLDS: u64 = 500;
 
-fn sliced(config: &mut Config) {
+fn sliced(config: &mut Config<Option<BugSwitch>>) {
     config.slice = SLICE;
-    config.part_bytes = 1_000;
+    config.chunk_bytes = 1_000;
 }
 
 fn hold_many(calm: &mut Calm, member: usize, session: SessionId) {
@@ -27,14 +27,14 @@ fn longest(calm: &mut Calm) -> usize {
 }
 
 /// A view change with many holds at two members: the third one leaves.
-fn view_change(change: impl Fn(&mut Config)) -> (Calm, usize) {
+fn view_change(change: impl Fn(&mut Config<Option<BugSwitch>>)) -> (Calm, usize) {
     let mut calm = Calm::new(3, change);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
     hold_many(&mut calm, 1, b);
     longest(&mut calm);
     let before = calm.views;
-    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.happens(2, Event::Leave { timeout_ns: 0 });
     calm.wait(1_000);
     assert_eq!(calm.views, before + 1);
     let work = longest(&mut calm);
@@ -56,7 +56,7 @@ fn a_view_change_touches_a_bounded_number_of_holds_in_each_step() {
     assert!((0..HOLDS).all(|number| calm.granted(b, HOLDS + number) > calm.granted(a, number)));
     let (_, work) = view_change(|config| {
         sliced(config);
-        config.flaw = Some(Flaw::OneBigStep);
+        config.bugs = Some(BugSwitch::OneBigStep);
     });
     assert!(work > HOLDS as usize, "the bug switch makes one step of {work} items");
 }
@@ -118,7 +118,7 @@ fn a_leave_with_many_waiters_and_sessions_takes_many_steps() {
         calm.acquire(2, session, 1, &mutex(&format!("1-{number}")));
     }
     longest(&mut calm);
-    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.happens(2, Event::Leave { timeout_ns: 0 });
     calm.wait(1_000);
     let work = longest(&mut calm);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
@@ -134,7 +134,7 @@ fn query_for_one_lock_scans_no_other_lock() {
     hold_many(&mut calm, 0, a);
     hold_many(&mut calm, 1, b);
     longest(&mut calm);
-    calm.happens(2, Event::Survey(7, Query::One(LockName::new("1-499"))));
+    calm.happens(2, Event::Query(7, Query::One(LockName::new("1-499"))));
     let work = longest(&mut calm);
     let rows: Vec<_> = calm.surveys[0].iter().flat_map(|(_, table)| table).collect();
     assert_eq!((rows.len(), rows[0].holders[0].acquisition.session), (1, b));
@@ -170,7 +170,7 @@ fn a_survey_of_many_locks_takes_many_steps_and_is_complete() {
     hold_many(&mut calm, 0, a);
     hold_many(&mut calm, 1, b);
     longest(&mut calm);
-    calm.happens(2, Event::Survey(1, Query::ALL));
+    calm.happens(2, Event::Query(1, Query::ALL));
     let work = longest(&mut calm);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
     let rows: Vec<usize> = calm.surveys[0].iter().map(|(_, table)| table.len()).collect();

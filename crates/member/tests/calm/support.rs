@@ -2,8 +2,8 @@
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Claim, Config, Ended, Event, Fence, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
-    SessionId, Table, ToClient, ToMember, View, Wish,
+    BugSwitch, Config, Ended, Event, Fence, LockList, LockMode, LockName, LockRequest, Member, MemberId,
+    Node, Note, Out, PortEvent, PortRequest, SessionId, ToClient, ToMember, View,
 };
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ pub const MS: u64 = 1_000_000;
 
 pub struct Calm {
     pub now: u64,
-    pub members: Vec<Member<NaimiTrehel>>,
+    pub members: Vec<Member<NaimiTrehel, Option<BugSwitch>>>,
     pub said: Vec<(SessionId, ToClient)>,
-    pub surveys: Vec<Vec<(Node, Table)>>,
+    pub surveys: Vec<Vec<(Node, LockList)>>,
     pub views: u64,
     pub frames: u64,
     pub left: Vec<usize>,
@@ -30,8 +30,8 @@ pub struct Calm {
 }
 
 impl Calm {
-    pub fn new(members: u32, change: impl Fn(&mut Config)) -> Self {
-        let mut config = Config::new((1..=members).map(MemberId));
+    pub fn new(members: u32, change: impl Fn(&mut Config<Option<BugSwitch>>)) -> Self {
+        let mut config = Config::new((1..=members).map(MemberId)).with_bugs(None);
         change(&mut config);
         let member = |id| {
             Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
@@ -82,8 +82,8 @@ impl Calm {
                         );
                     }
                     PortRequest::StepDown { .. } => self.steps_down = true,
-                    PortRequest::Confirm { question, .. } if self.voters_answer => {
-                        todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                    PortRequest::Confirm { number: question, .. } if self.voters_answer => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
                     }
                     PortRequest::Confirm { .. } => {}
                 }
@@ -92,8 +92,8 @@ impl Calm {
                 match note {
                     Note::Started { .. } => self.views += 1,
                     Note::Left => self.left.push(member),
-                    Note::Survey(_, replies) => {
-                        let tables = replies.into_iter().map(|reply| (reply.node, reply.table));
+                    Note::Replies(_, replies) => {
+                        let tables = replies.into_iter().map(|reply| (reply.node, reply.locks));
                         self.surveys.push(tables.collect());
                     }
                     _ => {}
@@ -129,8 +129,8 @@ impl Calm {
         session
     }
 
-    pub fn acquire(&mut self, member: usize, session: SessionId, number: u64, wish: &Wish) {
-        self.say(member, session, ToMember::Acquire { number, settled: 0, wish: wish.clone() });
+    pub fn acquire(&mut self, member: usize, session: SessionId, number: u64, request: &LockRequest) {
+        self.say(member, session, ToMember::Acquire { number, settled: 0, request: request.clone() });
     }
 
     pub fn release(&mut self, member: usize, session: SessionId, number: u64) {
@@ -149,20 +149,22 @@ impl Calm {
 
     pub fn ended(&self, session: SessionId, number: u64) -> Option<Ended> {
         self.said.iter().rev().find_map(|(to, said)| match said {
-            ToClient::Ended { number: ended, how } if *to == session && *ended == number => Some(*how),
+            ToClient::Ended { number: ended, outcome: how } if *to == session && *ended == number => {
+                Some(*how)
+            }
             _ => None,
         })
     }
 }
 
-pub fn mutex(name: &str) -> Wish {
-    Wish::of(LockName::new(name))
+pub fn mutex(name: &str) -> LockRequest {
+    LockRequest::exclusive(LockName::new(name))
 }
 
-pub fn shared(name: &str) -> Wish {
-    Wish { claim: Claim::Shared, ..mutex(name) }
+pub fn shared(name: &str) -> LockRequest {
+    LockRequest { mode: LockMode::Shared, ..mutex(name) }
 }
 
-pub fn permit(name: &str, permits: u32) -> Wish {
-    Wish { claim: Claim::Permit(permits), ..mutex(name) }
+pub fn permit(name: &str, permits: u32) -> LockRequest {
+    LockRequest { mode: LockMode::Permit { of: permits }, ..mutex(name) }
 }

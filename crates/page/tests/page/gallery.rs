@@ -1,6 +1,6 @@
 //! Each known counterexample equals what its checker finds today.
 
-use lockkeeper_cluster_lab::views::gallery::search;
+use lockkeeper_cluster_lab::views::bug_switches::search;
 use lockkeeper_lab::famous::{self, FoundBy};
 use std::path::Path;
 

@@ -15,7 +15,7 @@ async fn full_disk_stops_consensus_at_that_member_only_until_there_is_space() {
     cluster.propose(full, proposed);
     let failed = cluster.at(full).failed().await;
     assert!(failed.to_string().contains("see to the disk"), "{failed}");
-    assert_eq!(cluster.seen(full).leading, None);
+    assert_eq!(cluster.received(full).leading, None);
     assert!(cluster.at(full).status().failure.is_some());
     cluster.kill(full).await;
     let without = cluster.decide().await;
@@ -25,8 +25,8 @@ async fn full_disk_stops_consensus_at_that_member_only_until_there_is_space() {
     assert!(refused.to_string().contains("see to the disk"), "{refused}");
     disk.set_space(u64::MAX);
     cluster.start(full).await;
-    cluster.everybody_knows(without.epoch).await;
-    assert!(cluster.seen(full).views.contains(&without));
+    cluster.all_know(without.epoch).await;
+    assert!(cluster.received(full).views.contains(&without));
     cluster.decide().await;
     cluster.accepted();
 }
@@ -42,22 +42,22 @@ async fn log_is_compacted_and_a_lagging_member_gets_a_snapshot() {
         let leader = cluster.led().await;
         last = cluster.next_view(leader).unwrap();
         cluster.propose(leader, last.clone());
-        cluster.everybody_knows(last.epoch).await;
+        cluster.all_know(last.epoch).await;
     }
     let leader = cluster.led().await;
     let kept = cluster.at(leader).inner.store.entries::<types::Entry>(..).unwrap().len() as u64;
     assert!(kept <= ENTRIES_PER_SNAPSHOT + ENTRIES_KEPT + 64, "{kept} entries are kept");
     cluster.start(away).await;
-    cluster.everybody_knows(last.epoch).await;
-    let views = cluster.seen(away).views;
+    cluster.all_know(last.epoch).await;
+    let views = cluster.received(away).views;
     assert!(views.len() < 500, "it got every view separately: {}", views.len());
     assert!(views.is_sorted_by_key(|view| view.epoch));
     // After a restart it has the same knowledge from its own disk.
     cluster.kill(away).await;
     cluster.cut_off(&[away]);
     cluster.start(away).await;
-    cluster.until("views from its disk", |cluster| !cluster.seen(away).views.is_empty()).await;
-    assert!(cluster.seen(away).views.last().unwrap().epoch > 300);
+    cluster.until("views from its disk", |cluster| !cluster.received(away).views.is_empty()).await;
+    assert!(cluster.received(away).views.last().unwrap().epoch > 300);
     cluster.accepted();
 }
 
@@ -68,7 +68,7 @@ async fn directory_is_used_by_one_member_and_one_process_only() {
     let mut settings = cluster.settings(1);
     settings.directory = directory.path().join("made").join("on demand");
     let start = |settings: &Settings, cluster: &Cluster| {
-        Consensus::start(settings.clone(), cluster.way(id(1)), cluster.tell(id(1)))
+        Consensus::start(settings.clone(), cluster.transport(id(1)), cluster.callback(id(1)))
     };
     let first = start(&settings, &cluster).await.unwrap();
     cluster.running.insert(id(1), first.clone());
@@ -76,10 +76,10 @@ async fn directory_is_used_by_one_member_and_one_process_only() {
     let refused = start(&settings, &cluster).await.err().unwrap();
     assert!(refused.to_string().contains("in use by another process"), "{refused}");
     first.stop().await;
-    cluster.seen.lock().unwrap().clear();
+    cluster.received.lock().unwrap().clear();
     let again = start(&settings, &cluster).await.unwrap();
     cluster.running.insert(id(1), again.clone());
-    cluster.everybody_knows(view.epoch).await;
+    cluster.all_know(view.epoch).await;
     assert_eq!(cluster.decide().await.epoch, 2);
     again.stop().await;
     settings.me = id(2);

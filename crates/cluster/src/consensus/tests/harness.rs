@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::store::testing::Disk;
-use lockkeeper_member::history::{Happened, Line};
+use lockkeeper_member::history::{HistoryEvent, HistoryRecord};
 use lockkeeper_member::{Node, PortEvent};
 
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -32,44 +32,44 @@ impl Hub {
         !self.cut.lock().unwrap().contains(&(from, to))
     }
 
-    fn ask(self: &Arc<Self>, from: MemberId, to: &str, question: Vec<u8>) -> Answering {
+    fn send_query(self: &Arc<Self>, from: MemberId, to: &str, question: Vec<u8>) -> PendingReply {
         let (hub, to) = (self.clone(), to.to_string());
         // A delay of one to five milliseconds each way that varies from query to query.
         let delay = Duration::from_millis(1 + self.sent.fetch_add(1, Ordering::Relaxed) * 7 % 5);
         Box::pin(async move {
-            let lost = || Unreachable("lost".to_string());
+            let lost = || QueryFailed("lost".to_string());
             tokio::time::sleep(delay).await;
             let (member, consensus) = hub.members.lock().unwrap().get(&to).cloned().ok_or_else(lost)?;
             if !hub.carries(from, member) {
                 return Err(lost());
             }
             // A query that has arrived is handled even if its sender no longer waits.
-            let dealing = tokio::spawn(async move { consensus.answer(from, &question).await });
-            let answer = dealing.await.map_err(|_| lost())?;
+            let dealing = tokio::spawn(async move { consensus.handle_query(from, &question).await });
+            let handle_query = dealing.await.map_err(|_| lost())?;
             tokio::time::sleep(delay).await;
-            if hub.carries(member, from) { Ok(answer) } else { Err(lost()) }
+            if hub.carries(member, from) { Ok(handle_query) } else { Err(lost()) }
         })
     }
 }
 
-struct Way {
+struct HubTransport {
     hub: Arc<Hub>,
     me: MemberId,
 }
 
-impl Ask for Way {
-    fn ask(&self, _to: MemberId, address: &str, question: Vec<u8>, _within: Duration) -> Answering {
-        self.hub.ask(self.me, address, question)
+impl QueryTransport for HubTransport {
+    fn send_query(&self, _to: MemberId, address: &str, question: Vec<u8>, _within: Duration) -> PendingReply {
+        self.hub.send_query(self.me, address, question)
     }
 
-    fn ask_address(&self, address: &str, question: Vec<u8>, _within: Duration) -> Answering {
-        self.hub.ask(self.me, address, question)
+    fn send_query_to_address(&self, address: &str, question: Vec<u8>, _within: Duration) -> PendingReply {
+        self.hub.send_query(self.me, address, question)
     }
 }
 
 /// The events that a member has received in its present incarnation.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ReceivedEvents {
     pub views: Vec<View>,
     pub leading: Option<u64>,
     pub leader: Option<MemberId>,
@@ -82,8 +82,8 @@ pub struct Cluster {
     pub first: BTreeMap<MemberId, String>,
     pub disks: BTreeMap<MemberId, Disk>,
     pub running: BTreeMap<MemberId, Consensus>,
-    pub seen: Arc<Mutex<BTreeMap<MemberId, Seen>>>,
-    pub history: Arc<Mutex<Vec<Line>>>,
+    pub received: Arc<Mutex<BTreeMap<MemberId, ReceivedEvents>>>,
+    pub history: Arc<Mutex<Vec<HistoryRecord>>>,
     pub most_voters: usize,
     pub epoch_above: u64,
     /// The settings in the members' configuration.
@@ -98,7 +98,7 @@ impl Cluster {
             first: (1..=first).map(|number| (id(number), address(id(number)))).collect(),
             disks: BTreeMap::new(),
             running: BTreeMap::new(),
-            seen: Arc::default(),
+            received: Arc::default(),
             history: Arc::default(),
             most_voters: 5,
             epoch_above: 0,
@@ -131,24 +131,27 @@ impl Cluster {
         }
     }
 
-    pub fn tell(&self, member: MemberId) -> Tell {
-        let (seen, history) = (self.seen.clone(), self.history.clone());
+    pub fn callback(&self, member: MemberId) -> EventCallback {
+        let (received, history) = (self.received.clone(), self.history.clone());
         Arc::new(move |event: PortEvent| {
-            history.lock().unwrap().push(Line { member, what: Happened::Told(event.clone()) });
-            let mut seen = seen.lock().unwrap();
-            let seen = seen.entry(member).or_default();
+            history
+                .lock()
+                .unwrap()
+                .push(HistoryRecord { member, event: HistoryEvent::Notified(event.clone()) });
+            let mut received = received.lock().unwrap();
+            let received = received.entry(member).or_default();
             match event {
-                PortEvent::Decided(view) => seen.views.push(view),
-                PortEvent::Leading { term } => seen.leading = Some(term),
-                PortEvent::Deposed => seen.leading = None,
-                PortEvent::Confirmed { question } => seen.confirmed.push(question),
-                PortEvent::Leader(leader) => seen.leader = leader,
+                PortEvent::Decided(view) => received.views.push(view),
+                PortEvent::Leading { term } => received.leading = Some(term),
+                PortEvent::Deposed => received.leading = None,
+                PortEvent::Confirmed { number: question } => received.confirmed.push(question),
+                PortEvent::Leader(leader) => received.leader = leader,
             }
         })
     }
 
-    pub fn way(&self, member: MemberId) -> Arc<dyn Ask> {
-        Arc::new(Way { hub: self.hub.clone(), me: member })
+    pub fn transport(&self, member: MemberId) -> Arc<dyn QueryTransport> {
+        Arc::new(HubTransport { hub: self.hub.clone(), me: member })
     }
 
     /// Starts a member with its disk, or with an empty one if it has none.
@@ -161,19 +164,22 @@ impl Cluster {
         let (member, address) = (settings.me, settings.address.clone());
         let disk = self.disks.entry(member).or_insert_with(Disk::new);
         let store = Store::open_on(disk.clone(), member).unwrap();
-        self.seen.lock().unwrap().insert(member, Seen::default());
-        self.history.lock().unwrap().push(Line { member, what: Happened::Begins });
-        let (way, tell) = (self.way(member), self.tell(member));
-        let consensus = Consensus::start_on(store, settings, way, tell).await.unwrap();
+        self.received.lock().unwrap().insert(member, ReceivedEvents::default());
+        self.history.lock().unwrap().push(HistoryRecord { member, event: HistoryEvent::Begins });
+        let (transport, callback) = (self.transport(member), self.callback(member));
+        let consensus = Consensus::start_on(store, settings, transport, callback).await.unwrap();
         self.hub.members.lock().unwrap().insert(address, (member, consensus.clone()));
         self.running.insert(member, consensus);
     }
 
     /// Starts a new incarnation of a member in the same process.
-    pub fn live_again(&self, number: u32) {
-        self.seen.lock().unwrap().insert(id(number), Seen::default());
-        self.history.lock().unwrap().push(Line { member: id(number), what: Happened::LivesAgain });
-        self.at(number).tell_again();
+    pub fn new_incarnation(&self, number: u32) {
+        self.received.lock().unwrap().insert(id(number), ReceivedEvents::default());
+        self.history
+            .lock()
+            .unwrap()
+            .push(HistoryRecord { member: id(number), event: HistoryEvent::NewIncarnation });
+        self.at(number).repeat_events();
     }
 
     /// Ends a member's process at once: it sends and answers nothing any more.
@@ -208,16 +214,16 @@ impl Cluster {
         &self.running[&id(number)]
     }
 
-    pub fn seen(&self, number: u32) -> Seen {
-        self.seen.lock().unwrap().get(&id(number)).cloned().unwrap_or_default()
+    pub fn received(&self, number: u32) -> ReceivedEvents {
+        self.received.lock().unwrap().get(&id(number)).cloned().unwrap_or_default()
     }
 
     /// The member that leads in the highest term, as far as members were notified.
     pub fn leader(&self) -> Option<(u32, u64)> {
-        let seen = self.seen.lock().unwrap();
-        let leaders = seen.iter().filter(|(member, _)| self.running.contains_key(member));
+        let received = self.received.lock().unwrap();
+        let leaders = received.iter().filter(|(member, _)| self.running.contains_key(member));
         leaders
-            .filter_map(|(member, seen)| seen.leading.map(|term| (member.0, term)))
+            .filter_map(|(member, received)| received.leading.map(|term| (member.0, term)))
             .max_by_key(|&(_, term)| term)
     }
 
@@ -235,7 +241,8 @@ impl Cluster {
     pub async fn led(&self) -> u32 {
         self.until("a leader", |cluster| {
             let leader = cluster.leader().map(|(number, _)| id(number));
-            leader.is_some() && cluster.running.keys().all(|member| cluster.seen(member.0).leader == leader)
+            leader.is_some()
+                && cluster.running.keys().all(|member| cluster.received(member.0).leader == leader)
         })
         .await;
         self.leader().unwrap().0
@@ -243,22 +250,22 @@ impl Cluster {
 
     /// The view that this leader would propose next.
     pub fn next_view(&self, number: u32) -> Option<View> {
-        let seen = self.seen(number);
-        let term = seen.leading?;
-        let epoch = seen.views.last().map_or(1, |view| view.epoch + 1);
+        let received = self.received(number);
+        let term = received.leading?;
+        let epoch = received.views.last().map_or(1, |view| view.epoch + 1);
         let me = Node { id: id(number), incarnation: 1 };
         Some(View::of_one(epoch, term, me))
     }
 
     pub fn propose(&self, number: u32, view: View) {
-        let what = Happened::Proposes(view.clone());
-        self.history.lock().unwrap().push(Line { member: id(number), what });
+        let what = HistoryEvent::Proposes(view.clone());
+        self.history.lock().unwrap().push(HistoryRecord { member: id(number), event: what });
         self.at(number).propose(view);
     }
 
     pub fn confirm(&self, number: u32, question: u64, term: u64) {
-        let what = Happened::Asks { question, term };
-        self.history.lock().unwrap().push(Line { member: id(number), what });
+        let what = HistoryEvent::RequestsConfirmation { number: question, term };
+        self.history.lock().unwrap().push(HistoryRecord { member: id(number), event: what });
         self.at(number).confirm(question, term);
     }
 
@@ -270,24 +277,24 @@ impl Cluster {
             self.propose(leader, view.clone());
             tokio::time::sleep(Duration::from_millis(100)).await;
             if self
-                .seen(leader)
+                .received(leader)
                 .views
                 .iter()
                 .any(|decided| decided.term == view.term && decided.epoch >= view.epoch)
             {
-                break self.seen(leader).views.last().cloned().unwrap();
+                break self.received(leader).views.last().cloned().unwrap();
             }
         };
-        self.everybody_knows(view.epoch).await;
+        self.all_know(view.epoch).await;
         view
     }
 
-    pub async fn everybody_knows(&self, epoch: u64) {
+    pub async fn all_know(&self, epoch: u64) {
         self.until(&format!("every member knows epoch {epoch}"), |cluster| {
             cluster
                 .running
                 .keys()
-                .all(|member| cluster.seen(member.0).views.last().is_some_and(|view| view.epoch >= epoch))
+                .all(|member| cluster.received(member.0).views.last().is_some_and(|view| view.epoch >= epoch))
         })
         .await;
     }

@@ -18,7 +18,7 @@ async fn live(cluster: &Cluster, dice: &mut Dice, question: &mut u64, mut ms: u6
     while ms > 0 {
         for number in 1..=5 {
             let running = cluster.running.contains_key(&id(number));
-            let Some(term) = cluster.seen(number).leading.filter(|_| running) else { continue };
+            let Some(term) = cluster.received(number).leading.filter(|_| running) else { continue };
             if dice.below(3) == 0 {
                 *question += 1;
                 cluster.confirm(number, *question, term);
@@ -33,11 +33,11 @@ async fn live(cluster: &Cluster, dice: &mut Dice, question: &mut u64, mut ms: u6
     }
 }
 
-async fn trouble(cluster: &mut Cluster, dice: &mut Dice) {
+async fn obstacle(cluster: &mut Cluster, dice: &mut Dice) {
     let number = 1 + dice.below(5) as u32;
     let leader = cluster.leader().map_or(number, |(leader, _)| leader);
     match dice.below(8) {
-        7 if cluster.running.contains_key(&id(leader)) => cluster.live_again(leader),
+        7 if cluster.running.contains_key(&id(leader)) => cluster.new_incarnation(leader),
         0 => cluster.cut_off(&[leader]),
         1 => cluster.cut_off(&[leader, number]),
         2 => cluster.cut_off(&[number]),
@@ -68,7 +68,7 @@ async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
         cluster.led().await;
         let mut question = 0;
         for _ in 0..25 {
-            trouble(&mut cluster, &mut dice).await;
+            obstacle(&mut cluster, &mut dice).await;
             let ms = 200 + dice.below(1500);
             live(&cluster, &mut dice, &mut question, ms).await;
         }
@@ -80,7 +80,7 @@ async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
         }
         decided += cluster.decide().await.epoch;
         terms += cluster.leader().unwrap().1;
-        confirmed += (1..=5).map(|number| cluster.seen(number).confirmed.len()).sum::<usize>();
+        confirmed += (1..=5).map(|number| cluster.received(number).confirmed.len()).sum::<usize>();
         cluster.accepted();
         for number in 1..=5 {
             cluster.kill(number).await;

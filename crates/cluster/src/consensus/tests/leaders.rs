@@ -12,9 +12,9 @@ async fn a_cluster_of_one_begins_at_once_and_decides() {
     assert_eq!(cluster.led().await, 1);
     assert_eq!(cluster.decide().await.epoch, 1);
     assert_eq!(cluster.decide().await.epoch, 2);
-    let term = cluster.seen(1).leading.unwrap();
+    let term = cluster.received(1).leading.unwrap();
     cluster.confirm(1, 7, term);
-    cluster.until("confirmed", |cluster| cluster.seen(1).confirmed == [7]).await;
+    cluster.until("confirmed", |cluster| cluster.received(1).confirmed == [7]).await;
     cluster.accepted();
 }
 
@@ -25,8 +25,8 @@ async fn three_and_five_members_decide_the_same_views() {
         for epoch in 1..=5 {
             assert_eq!(cluster.decide().await.epoch, epoch);
         }
-        let views = cluster.seen(1).views;
-        assert!((2..=members).all(|number| cluster.seen(number).views == views));
+        let views = cluster.received(1).views;
+        assert!((2..=members).all(|number| cluster.received(number).views == views));
         cluster.accepted();
     }
 }
@@ -43,7 +43,7 @@ async fn killed_leader_is_replaced_and_returns_as_a_follower() {
     let after = cluster.decide().await;
     assert_eq!(after.epoch, before.epoch + 1);
     cluster.start(old).await;
-    cluster.everybody_knows(after.epoch).await;
+    cluster.all_know(after.epoch).await;
     cluster.led().await;
     cluster.accepted();
 }
@@ -81,15 +81,15 @@ async fn a_leader_without_a_majority_is_never_confirmed_and_decides_nothing() {
     let (new, newer) = cluster.leader().unwrap();
     let view = cluster.next_view(new).unwrap();
     cluster.propose(new, view.clone());
-    cluster.until("decided", |cluster| cluster.seen(new).views.last() == Some(&view)).await;
+    cluster.until("decided", |cluster| cluster.received(new).views.last() == Some(&view)).await;
     cluster.confirm(new, 3, newer);
-    cluster.until("confirmed", |cluster| cluster.seen(new).confirmed == [3]).await;
+    cluster.until("confirmed", |cluster| cluster.received(new).confirmed == [3]).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(cluster.seen(old).confirmed.is_empty());
+    assert!(cluster.received(old).confirmed.is_empty());
     cluster.heal();
-    cluster.everybody_knows(view.epoch).await;
-    assert!((1..=5).all(|number| !cluster.seen(number).views.contains(&lost)));
-    cluster.until("the old one knows", |cluster| cluster.seen(old).leading.is_none()).await;
+    cluster.all_know(view.epoch).await;
+    assert!((1..=5).all(|number| !cluster.received(number).views.contains(&lost)));
+    cluster.until("the old one knows", |cluster| cluster.received(old).leading.is_none()).await;
     cluster.accepted();
 }
 
@@ -107,14 +107,14 @@ async fn a_proposal_of_an_old_term_has_no_effect() {
     let next = cluster.decide().await;
     assert_eq!(next.epoch, 2);
     assert!((1..=3).all(|number| {
-        let views = cluster.seen(number).views;
+        let views = cluster.received(number).views;
         !views.contains(&old) && !views.contains(&early)
     }));
     // A confirmation for another term is not answered.
     cluster.at(leader).confirm(1, term - 1);
     cluster.at(leader).confirm(2, term + 1);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(cluster.seen(leader).confirmed.is_empty());
+    assert!(cluster.received(leader).confirmed.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,13 +123,16 @@ async fn new_incarnation_gets_all_events_and_no_confirmation_of_the_previous_one
     let view = cluster.decide().await;
     let (leader, term) = cluster.leader().unwrap();
     cluster.confirm(leader, 1, term);
-    cluster.live_again(leader);
+    cluster.new_incarnation(leader);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let seen = cluster.seen(leader);
-    assert_eq!((seen.views, seen.leading, seen.leader), (vec![view], Some(term), Some(id(leader))));
-    assert!(seen.confirmed.is_empty(), "the question was another life's");
+    let received = cluster.received(leader);
+    assert_eq!(
+        (received.views, received.leading, received.leader),
+        (vec![view], Some(term), Some(id(leader)))
+    );
+    assert!(received.confirmed.is_empty(), "the question was another life's");
     cluster.confirm(leader, 1, term);
-    cluster.until("confirmed", |cluster| cluster.seen(leader).confirmed == [1]).await;
+    cluster.until("confirmed", |cluster| cluster.received(leader).confirmed == [1]).await;
     cluster.accepted();
 }
 
@@ -158,23 +161,24 @@ async fn event_callback_may_call_consensus() {
     let cluster = Cluster::new(1);
     let consensus: Arc<OnceLock<Consensus>> = Arc::default();
     let told: Arc<Mutex<Vec<PortEvent>>> = Arc::default();
-    let tell = {
+    let callback = {
         let (consensus, told) = (consensus.clone(), told.clone());
         move |event: PortEvent| {
             let mut told = told.lock().unwrap();
             if let (PortEvent::Leading { term }, Some(consensus)) = (&event, consensus.get()) {
                 consensus.confirm(1, *term);
                 if told.iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count() < 3 {
-                    consensus.tell_again();
+                    consensus.repeat_events();
                 }
             }
             told.push(event);
         }
     };
     let store = Store::open_on(Disk::new(), id(1)).unwrap();
-    let started = Consensus::start_on(store, cluster.settings(1), cluster.way(id(1)), Arc::new(tell)).await;
+    let started =
+        Consensus::start_on(store, cluster.settings(1), cluster.transport(id(1)), Arc::new(callback)).await;
     let _ = consensus.set(started.unwrap());
-    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { question: 1 });
+    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { number: 1 });
     cluster.until("confirmed", confirmed).await;
     assert_eq!(
         told.lock().unwrap().iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count(),

@@ -1,6 +1,6 @@
 //! Founding, growing and shrinking clusters, and replacing lost disks.
 
-use super::super::wire::{self, Asked, Disk, Rpc};
+use super::super::wire::{self, QueryMessage, Rpc, StoreStamp};
 use super::super::*;
 use super::harness::*;
 
@@ -8,7 +8,7 @@ use super::harness::*;
 fn stores(consensus: &Consensus) -> BTreeMap<StoreName, MemberId> {
     let metrics = consensus.inner.raft.metrics();
     let metrics = metrics.borrow();
-    metrics.membership_config.nodes().map(|(&store, place)| (store, place.member)).collect()
+    metrics.membership_config.nodes().map(|(&store, node)| (store, node.member)).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -18,13 +18,13 @@ async fn a_new_cluster_waits_for_all_of_its_first_members() {
     cluster.start(2).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.leader(), None);
-    let trouble = cluster.at(1).status().trouble.unwrap();
-    assert!(trouble.contains("waits for M3"), "{trouble}");
-    assert!(cluster.at(2).status().trouble.unwrap().contains("waits for M1"));
+    let obstacle = cluster.at(1).status().obstacle.unwrap();
+    assert!(obstacle.contains("waits for M3"), "{obstacle}");
+    assert!(cluster.at(2).status().obstacle.unwrap().contains("waits for M1"));
     cluster.start(3).await;
     cluster.led().await;
     cluster.voters(&[1, 2, 3]).await;
-    assert_eq!(cluster.at(1).status().trouble, None);
+    assert_eq!(cluster.at(1).status().obstacle, None);
     // Later starts need only a majority.
     for number in 1..=3 {
         cluster.kill(number).await;
@@ -41,8 +41,8 @@ async fn different_lists_of_first_members_are_refused() {
     cluster.first.insert(id(3), address(id(3)));
     cluster.start(2).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let trouble = cluster.at(1).status().trouble.unwrap();
-    assert!(trouble.contains("M2 was given other first members"), "{trouble}");
+    let obstacle = cluster.at(1).status().obstacle.unwrap();
+    assert!(obstacle.contains("M2 was given other first members"), "{obstacle}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,15 +66,15 @@ async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
     // Shrink: dead members are removed, through any member.
     let leader = cluster.led().await;
     let dead: Vec<u32> = (1..=6).filter(|&number| number != leader).take(4).collect();
-    let asked = (1..=6).find(|number| *number != leader && !dead.contains(number)).unwrap();
+    let message = (1..=6).find(|number| *number != leader && !dead.contains(number)).unwrap();
     for &number in &dead {
         cluster.kill(number).await;
         let leader = cluster.led().await;
-        cluster.at(if number == dead[0] { leader } else { asked }).remove(id(number)).await.unwrap();
+        cluster.at(if number == dead[0] { leader } else { message }).remove(id(number)).await.unwrap();
     }
     let left = cluster.led().await;
     cluster.until("one voter", |cluster| cluster.at(left).status().voters.len() == 1).await;
-    assert_eq!(cluster.at(left).status().members, [id(leader), id(asked)].into());
+    assert_eq!(cluster.at(left).status().members, [id(leader), id(message)].into());
     cluster.decide().await;
     cluster.accepted();
 }
@@ -131,8 +131,8 @@ async fn restart_of_all_members_keeps_views_and_membership() {
         for number in 1..=3 {
             cluster.start(number).await;
         }
-        cluster.everybody_knows(last.epoch).await;
-        assert!((1..=3).all(|number| cluster.seen(number).views.contains(&last)));
+        cluster.all_know(last.epoch).await;
+        assert!((1..=3).all(|number| cluster.received(number).views.contains(&last)));
         last = cluster.decide().await;
     }
     assert_eq!(last.epoch, 4);
@@ -155,12 +155,12 @@ async fn member_with_a_lost_disk_joins_as_a_new_store_and_never_votes_under_the_
         let cluster_name =
             cluster.at(if lost == 1 { 2 } else { 1 }).inner.network.cluster.load(Ordering::SeqCst);
         let vote = openraft::raft::VoteRequest { vote: types::Vote::new(99, 5), last_log_id: None };
-        let question = Question::Raft { cluster: cluster_name, to: old, rpc: Rpc::Vote(vote) };
-        let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
-        let asked = wire::write(&Asked { member: id(9), disk, question }).unwrap();
+        let query = ConsensusQuery::Raft { cluster: cluster_name, to: old, rpc: Rpc::Vote(vote) };
+        let stamp = StoreStamp { store: 5, start: 1, opened: 1, commits: 1 };
+        let message = wire::write(&QueryMessage { member: id(9), stamp, query }).unwrap();
         for _ in 0..100 {
-            let answer = cluster.at(lost).answer(id(9), &asked).await;
-            assert!(matches!(refusal(&answer), Answer::Refused(_)));
+            let reply = cluster.at(lost).handle_query(id(9), &message).await;
+            assert!(matches!(refusal(&reply), ConsensusReply::Refused(_)));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let replaced = |cluster: &Cluster| {
@@ -172,7 +172,7 @@ async fn member_with_a_lost_disk_joins_as_a_new_store_and_never_votes_under_the_
             })
         };
         cluster.until("the new store has the old one's place", replaced).await;
-        cluster.everybody_knows(view.epoch).await;
+        cluster.all_know(view.epoch).await;
         assert_eq!(cluster.decide().await.epoch, view.epoch + 1);
         cluster.accepted();
     }
@@ -188,7 +188,7 @@ async fn lost_disk_founds_no_second_cluster_without_a_majority() {
     cluster.lose_disk(1);
     cluster.start(1).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(cluster.at(1).status().trouble.unwrap().contains("waits for"));
+    assert!(cluster.at(1).status().obstacle.unwrap().contains("waits for"));
     cluster.start(2).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.leader(), None, "one store of three is no majority");
@@ -208,8 +208,8 @@ async fn two_processes_with_one_member_id_do_not_replace_each_other() {
     settings.address = "another place".to_string();
     settings.first_members = BTreeMap::new();
     settings.join = cluster.first.values().cloned().collect();
-    let twin = Consensus::start(settings, cluster.way(id(3)), Arc::new(|_| {})).await.unwrap();
-    let twin_told = || twin.status().trouble.is_some_and(|trouble| trouble.contains("is here already"));
+    let twin = Consensus::start(settings, cluster.transport(id(3)), Arc::new(|_| {})).await.unwrap();
+    let twin_told = || twin.status().obstacle.is_some_and(|obstacle| obstacle.contains("is here already"));
     cluster.until("the twin reports the conflict", |_| twin_told()).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(twin_told());
@@ -258,14 +258,14 @@ async fn first_members_with_different_settings_found_no_cluster() {
     cluster.start(3).await;
     cluster
         .until("the founder names the difference", |cluster| {
-            let trouble = cluster.at(1).status().trouble.unwrap_or_default();
-            trouble.contains("algorithm majority instead of naimi-trehel")
-                && trouble.contains("lease 2400 ms instead of 1200 ms")
+            let obstacle = cluster.at(1).status().obstacle.unwrap_or_default();
+            obstacle.contains("algorithm majority instead of naimi-trehel")
+                && obstacle.contains("lease 2400 ms instead of 1200 ms")
         })
         .await;
     assert_eq!(cluster.at(1).status().epoch, 0);
-    let trouble = cluster.at(3).status().trouble.unwrap_or_default();
-    assert!(trouble.contains("instead of"), "{trouble}");
+    let obstacle = cluster.at(3).status().obstacle.unwrap_or_default();
+    assert!(obstacle.contains("instead of"), "{obstacle}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,7 +276,7 @@ async fn a_member_whose_disk_was_restored_from_a_backup_is_refused_and_stops() {
     let backup = cluster.disks[&id(3)].contents();
     cluster.start(3).await;
     let decided = cluster.decide().await;
-    cluster.everybody_knows(decided.epoch).await;
+    cluster.all_know(decided.epoch).await;
     cluster.kill(3).await;
     cluster.disks.insert(id(3), crate::store::testing::Disk::with(backup));
     cluster.start(3).await;
@@ -291,11 +291,11 @@ async fn a_member_whose_disk_was_restored_from_a_backup_is_refused_and_stops() {
     cluster.lose_disk(3);
     cluster.start(3).await;
     let decided = cluster.decide().await;
-    cluster.everybody_knows(decided.epoch).await;
+    cluster.all_know(decided.epoch).await;
 }
 
-fn refusal(answer: &[u8]) -> Answer {
-    wire::read::<wire::Answered>(answer).expect("an answer").answer
+fn refusal(reply: &[u8]) -> ConsensusReply {
+    wire::read::<wire::ReplyMessage>(reply).expect("an answer").reply
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,15 +303,16 @@ async fn invalid_queries_are_rejected_and_counted() {
     let cluster = Cluster::started(1).await;
     cluster.led().await;
     for bytes in [&[][..], &[1], &[1, 255, 255], &[7, 1, 2, 3], &[0; 100]] {
-        let answer = cluster.at(1).answer(id(2), bytes).await;
-        assert!(matches!(refusal(&answer), Answer::Refused(_)), "{bytes:?}");
+        let reply = cluster.at(1).handle_query(id(2), bytes).await;
+        assert!(matches!(refusal(&reply), ConsensusReply::Refused(_)), "{bytes:?}");
     }
-    assert_eq!(cluster.at(1).status().nonsense, 5);
+    assert_eq!(cluster.at(1).status().malformed, 5);
     // A query under the name of another member.
-    let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
-    let asked = wire::write(&Asked { member: id(2), disk, question: Question::Hello }).unwrap();
-    let answer = cluster.at(1).answer(id(3), &asked).await;
-    assert!(matches!(refusal(&answer), Answer::Refused(_)));
+    let stamp = StoreStamp { store: 5, start: 1, opened: 1, commits: 1 };
+    let message =
+        wire::write(&QueryMessage { member: id(2), stamp, query: ConsensusQuery::Identity }).unwrap();
+    let reply = cluster.at(1).handle_query(id(3), &message).await;
+    assert!(matches!(refusal(&reply), ConsensusReply::Refused(_)));
     cluster.decide().await;
 }
 
@@ -330,7 +331,7 @@ async fn settings_that_cannot_work_are_refused() {
     for change in wrong {
         let mut settings = good.clone();
         change(&mut settings);
-        let refused = Consensus::start(settings, cluster.way(id(1)), Arc::new(|_| {})).await;
+        let refused = Consensus::start(settings, cluster.transport(id(1)), Arc::new(|_| {})).await;
         assert!(matches!(refused, Err(Error::Settings(_))));
     }
 }

@@ -60,13 +60,13 @@ async fn pending_frames_leave_in_one_write() {
 }
 
 #[tokio::test]
-async fn questions_are_answered_over_the_same_connection() {
+async fn queries_are_answered_over_the_same_connection() {
     let (a, b) = pair(|_| ()).await;
     let connects = a.net.counters().connects.get();
     let (one, two, back) = tokio::join!(
-        a.net.ask(B, "nowhere", b"one".to_vec(), PATIENCE),
-        a.net.ask(B, "nowhere", b"two".to_vec(), PATIENCE),
-        b.net.ask(A, "nowhere", b"back".to_vec(), PATIENCE),
+        a.net.query(B, "nowhere", b"one".to_vec(), PATIENCE),
+        a.net.query(B, "nowhere", b"two".to_vec(), PATIENCE),
+        b.net.query(A, "nowhere", b"back".to_vec(), PATIENCE),
     );
     assert_eq!(one.unwrap(), b"M1 asks one");
     assert_eq!(two.unwrap(), b"M1 asks two");
@@ -77,7 +77,7 @@ async fn questions_are_answered_over_the_same_connection() {
 #[tokio::test]
 async fn a_member_without_an_address_is_asked_at_the_one_given() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    let answer = a.net.ask(B, &b.address(), b"who".to_vec(), PATIENCE).await;
+    let answer = a.net.query(B, &b.address(), b"who".to_vec(), PATIENCE).await;
     assert_eq!(answer.unwrap(), b"M1 asks who");
 }
 
@@ -86,11 +86,11 @@ async fn a_member_without_an_address_is_asked_at_the_one_given() {
 #[tokio::test]
 async fn query_to_a_member_that_is_not_listed_goes_to_the_newest_address() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    a.net.ask(B, "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    a.net.query(B, "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
     let answered = async {
         loop {
             // The first attempts may still report the failure at the old address.
-            match a.net.ask(B, &b.address(), b"who".to_vec(), PATIENCE).await {
+            match a.net.query(B, &b.address(), b"who".to_vec(), PATIENCE).await {
                 Ok(answer) => return answer,
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
             }
@@ -101,13 +101,13 @@ async fn query_to_a_member_that_is_not_listed_goes_to_the_newest_address() {
     assert_eq!(answer, b"M1 asks who");
     // The membership takes precedence over the address of a query.
     a.net.set_addresses(BTreeMap::from([(B, b.address())]));
-    assert_eq!(a.net.ask(B, "127.0.0.1:1", b"two".to_vec(), PATIENCE).await.unwrap(), b"M1 asks two");
+    assert_eq!(a.net.query(B, "127.0.0.1:1", b"two".to_vec(), PATIENCE).await.unwrap(), b"M1 asks two");
 }
 
 #[tokio::test]
 async fn query_of_a_member_to_itself_is_rejected() {
     let a = start(settings(A)).await;
-    let refused = a.net.ask(A, &a.address(), b"why".to_vec(), PATIENCE).await.unwrap_err();
+    let refused = a.net.query(A, &a.address(), b"why".to_vec(), PATIENCE).await.unwrap_err();
     assert!(refused.to_string().contains("this member itself"), "{refused}");
     assert!(a.net.shared.peer(A).is_none(), "no task keeps dialling it");
 }
@@ -115,40 +115,40 @@ async fn query_of_a_member_to_itself_is_rejected() {
 #[tokio::test]
 async fn query_can_be_sent_to_an_address_without_a_member_id() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    let answer = a.net.ask_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
+    let answer = a.net.query_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
     assert_eq!(answer.unwrap(), b"M1 asks hello");
 }
 
 #[tokio::test]
 async fn unanswered_query_times_out() {
     let (a, b) = pair(|_| ()).await;
-    let late = a.net.ask(B, "", b"never".to_vec(), Duration::from_millis(10)).await.unwrap_err();
+    let late = a.net.query(B, "", b"never".to_vec(), Duration::from_millis(10)).await.unwrap_err();
     assert!(late.0.contains("no answer from M2"), "{late}");
-    let asked = a.net.ask(B, "", b"never".to_vec(), PATIENCE);
+    let asked = a.net.query(B, "", b"never".to_vec(), PATIENCE);
     let stopped = async {
         until("the question arrived", || b.net.counters().bytes_in.get() > 0).await;
         b.net.stop().await;
     };
     let (broken, ()) = tokio::join!(asked, stopped);
     broken.unwrap_err();
-    let nobody = a.net.ask(MemberId(9), "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    let nobody = a.net.query(MemberId(9), "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
     assert!(nobody.0.contains("cannot reach M9"), "{nobody}");
 }
 
 #[tokio::test]
 async fn queries_in_progress_are_limited() {
-    let (a, b) = pair(|settings| settings.limits.questions = 2).await;
-    let ask = |text: &str| a.net.ask(B, "", text.into(), PATIENCE);
+    let (a, b) = pair(|settings| settings.limits.queries = 2).await;
+    let query = |text: &str| a.net.query(B, "", text.into(), PATIENCE);
     tokio::select! {
-        _ = ask("never") => panic!("no answer was to come"),
-        _ = ask("never") => panic!("no answer was to come"),
-        () = until("both are under way", || b.seen.questions.load(SeqCst) == 2) => {
+        _ = query("never") => panic!("no answer was to come"),
+        _ = query("never") => panic!("no answer was to come"),
+        () = until("both are under way", || b.seen.queries.load(SeqCst) == 2) => {
             // The two queries above stay in progress until this one has been declined.
-            let declined = ask("more").await.unwrap_err();
+            let declined = query("more").await.unwrap_err();
             assert!(declined.0.contains("too many questions"), "{declined}");
         }
     }
-    assert!(b.net.counters().refused(crate::net::counters::Refusal::Question) > 0);
+    assert!(b.net.counters().refused(crate::net::counters::Refusal::Query) > 0);
     a.send(B, "still here");
     until("the connection goes on", || b.seen.texts() == ["still here"]).await;
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::net::Error;
 use crate::net::counters::Refusal;
-use crate::net::hello::{self, Hello, Purpose, Reply, Why};
-use crate::net::records::{self, Kind};
+use crate::net::hello::{self, Hello, HelloRejection, HelloReply, Purpose};
+use crate::net::records::{self, RecordHeader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -34,7 +34,7 @@ impl Hand {
         let _ = self.stream.write_all(bytes).await;
     }
 
-    async fn greet(node: &Node, hello: &Hello) -> (Self, Reply) {
+    async fn greet(node: &Node, hello: &Hello) -> (Self, HelloReply) {
         let mut hand = Self::dial(node).await;
         let reply = greet_by_hand(&mut hand.stream, hello).await;
         (hand, reply)
@@ -42,13 +42,13 @@ impl Hand {
 
     async fn link(node: &Node, from: u32) -> Self {
         let (hand, reply) = Self::greet(node, &hello_to(node.net.shared.me, from)).await;
-        assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
+        assert!(matches!(reply, HelloReply::Welcome { .. }), "{reply:?}");
         hand
     }
 
     async fn frame(&mut self, text: &str) {
         let mut bytes = Vec::new();
-        records::append(&mut bytes, Kind::Frame, 1 << 20, |out| out.extend(text.as_bytes())).unwrap();
+        records::append(&mut bytes, RecordHeader::Frame, 1 << 20, |out| out.extend(text.as_bytes())).unwrap();
         self.say(&bytes).await;
     }
 
@@ -76,12 +76,12 @@ async fn mismatched_greeting_is_rejected_with_the_reason() {
         reply
     };
     let cluster = of(|hello| hello.cluster = "river".into()).await;
-    assert_eq!(cluster, Reply::Refused(Why::Cluster("canal".into())));
-    assert_eq!(of(|hello| hello.to = Some(B)).await, Reply::Refused(Why::Member(A)));
+    assert_eq!(cluster, HelloReply::Refused(HelloRejection::Cluster("canal".into())));
+    assert_eq!(of(|hello| hello.to = Some(B)).await, HelloReply::Refused(HelloRejection::Member(A)));
     let version = of(|hello| (hello.oldest, hello.newest) = (900, 901)).await;
-    assert!(matches!(version, Reply::Refused(Why::Version { .. })), "{version:?}");
-    assert_eq!(of(|hello| hello.from = None).await, Reply::Refused(Why::Sender));
-    assert_eq!(of(|hello| hello.from = Some(A)).await, Reply::Refused(Why::Sender));
+    assert!(matches!(version, HelloReply::Refused(HelloRejection::Version { .. })), "{version:?}");
+    assert_eq!(of(|hello| hello.from = None).await, HelloReply::Refused(HelloRejection::Sender));
+    assert_eq!(of(|hello| hello.from = Some(A)).await, HelloReply::Refused(HelloRejection::Sender));
     assert_eq!(a.net.counters().refused(Refusal::Hello), 5);
 }
 
@@ -91,7 +91,7 @@ async fn rejected_dialler_gets_the_reason_and_backs_off() {
     let b = start(Settings { cluster: "river".into(), ..settings(B) }).await;
     a.dial(B, b.address());
     until("refused", || a.net.counters().refused(Refusal::Hello) > 0).await;
-    let asked = a.net.ask(B, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    let asked = a.net.query(B, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
     assert!(asked.0.contains("it belongs to the cluster \"river\""), "{asked}");
     assert!(b.seen.frames().is_empty());
 }
@@ -149,12 +149,12 @@ async fn malformed_record_ends_the_connection() {
 async fn unsolicited_answers_and_frames_outside_a_link_end_the_connection() {
     let a = start(settings(A)).await;
     let mut answer = Vec::new();
-    records::append(&mut answer, Kind::Answer(3), 10, |_| ()).unwrap();
+    records::append(&mut answer, RecordHeader::Reply(3), 10, |_| ()).unwrap();
     let mut hand = Hand::link(&a, 2).await;
     hand.say(&answer).await;
     hand.sees_the_end().await;
 
-    let (mut hand, _) = Hand::greet(&a, &Hello { purpose: Purpose::Questions, ..hello_to(A, 2) }).await;
+    let (mut hand, _) = Hand::greet(&a, &Hello { purpose: Purpose::Queries, ..hello_to(A, 2) }).await;
     hand.frame("beside").await;
     hand.sees_the_end().await;
     until("both refused", || a.net.counters().refused(Refusal::Malformed) == 2).await;
@@ -224,23 +224,23 @@ async fn frames_of_a_replaced_connection_are_ignored() {
 async fn connections_of_members_and_strangers_have_separate_limits() {
     let mut few = settings(A);
     few.limits.connections = 3;
-    few.limits.strangers = 1;
+    few.limits.unauthenticated = 1;
     let a = start(few).await;
     let stranger = Hand::dial(&a).await;
-    until("the only stranger", || a.net.shared.inbound.strangers() == 1).await;
+    until("the only stranger", || a.net.shared.inbound.pending() == 1).await;
     let newer = Hand::dial(&a).await;
     stranger.sees_the_end().await;
     refused(&a, Refusal::Busy).await;
     drop(newer);
-    until("no stranger", || a.net.shared.inbound.strangers() == 0).await;
+    until("no stranger", || a.net.shared.inbound.pending() == 0).await;
 
     let mut links = Vec::new();
     for member in 2..5 {
         links.push(Hand::link(&a, member).await);
-        until("greeted", || a.net.shared.inbound.strangers() == 0).await;
+        until("greeted", || a.net.shared.inbound.pending() == 0).await;
     }
     let (hand, reply) = Hand::greet(&a, &hello_to(A, 5)).await;
-    assert_eq!(reply, Reply::Refused(Why::Busy));
+    assert_eq!(reply, HelloReply::Refused(HelloRejection::Busy));
     hand.sees_the_end().await;
     assert_eq!(a.net.counters().refused(Refusal::Busy), 2);
     links[0].frame("those inside go on").await;

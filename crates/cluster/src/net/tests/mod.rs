@@ -3,11 +3,11 @@
 mod frames;
 mod hostile;
 mod outbox;
-mod strangers;
 mod tls;
+mod unauthenticated;
 
 use super::authority::Authority;
-use super::hello::{self, Confirm, Hello, Reply};
+use super::hello::{self, Confirm, Hello, HelloReply};
 use super::proof::{self, Side};
 use super::tls::{Pem, Tls};
 use super::{BoxFuture, Handler, Limits, Net, Refused, Settings};
@@ -32,7 +32,7 @@ const B: MemberId = MemberId(2);
 struct Recorder {
     frames: Mutex<Vec<(MemberId, Vec<u8>)>>,
     batches: AtomicUsize,
-    questions: AtomicUsize,
+    queries: AtomicUsize,
     connected: Mutex<Vec<MemberId>>,
     /// While this is locked, no frame is handled.
     closed: Mutex<()>,
@@ -62,8 +62,8 @@ impl Handler for Recorder {
         self.batches.fetch_add(1, SeqCst);
     }
 
-    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
-        self.questions.fetch_add(1, SeqCst);
+    fn handle_query(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+        self.queries.fetch_add(1, SeqCst);
         Box::pin(async move {
             if bytes == b"never" {
                 std::future::pending::<()>().await;
@@ -133,7 +133,7 @@ fn token() -> JoinToken {
 }
 
 /// Performs the dialler's part of the greeting with the cluster's join token.
-async fn greet_by_hand(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), hello: &Hello) -> Reply {
+async fn greet_by_hand(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), hello: &Hello) -> HelloReply {
     let sent = proof::hello_body(hello).unwrap();
     // The other side may have closed already; its reply shows that.
     let _ = stream.write_all(&hello::frame(&sent)).await;
@@ -153,7 +153,7 @@ async fn welcome_by_hand(
     token: &JoinToken,
 ) -> Option<Confirm> {
     let body = hello::read_body(stream).await.ok()?;
-    let reply = Reply::Welcome { version: *hello::VERSIONS.end(), member: me };
+    let reply = HelloReply::Welcome { version: *hello::VERSIONS.end(), member: me };
     let (welcome, _) = proof::welcome_body(token, body, &reply).unwrap();
     stream.write_all(&hello::frame(&welcome)).await.ok()?;
     stream.flush().await.ok()?;

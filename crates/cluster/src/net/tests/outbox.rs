@@ -4,7 +4,7 @@ use super::PATIENCE;
 use crate::net::connection;
 use crate::net::counters::Counters;
 use crate::net::outbox::Outbox;
-use crate::net::records::{Incoming, Kind, Record};
+use crate::net::records::{Incoming, Record, RecordHeader};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ async fn frames(mut from: impl AsyncRead + Unpin, count: usize) -> Vec<Vec<u8>> 
 }
 
 fn say(outbox: &Outbox, bytes: &[u8]) {
-    outbox.put(Kind::Frame, LONGEST, |out| out.extend(bytes)).expect("there is room");
+    outbox.put(RecordHeader::Frame, LONGEST, |out| out.extend(bytes)).expect("there is room");
 }
 
 #[tokio::test]
@@ -39,12 +39,12 @@ async fn flush_writes_inline_what_fits_and_the_task_writes_the_rest() {
     say(&outbox, b"short");
     assert_eq!(counters.writes.get(), 0);
     outbox.flush(&counters);
-    assert_eq!((counters.writes.get(), outbox.under_way()), (1, 0));
+    assert_eq!((counters.writes.get(), outbox.pending_bytes()), (1, 0));
     assert_eq!(frames(&mut far, 1).await, [b"short"]);
     // Longer than the pipe: no task reads yet, so the rest has to wait.
     say(&outbox, &[7; 500]);
     outbox.flush(&counters);
-    assert!((1..500).contains(&outbox.under_way()));
+    assert!((1..500).contains(&outbox.pending_bytes()));
     say(&outbox, b"after it");
     outbox.flush(&counters);
     let read = tokio::select! {

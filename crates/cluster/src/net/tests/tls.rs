@@ -25,9 +25,9 @@ async fn members_of_one_authority_connect() {
     let (a, b) = pair(|settings| settings.tls = Some(issued(&authority, settings.me))).await;
     a.send(B, "hello");
     until("a frame", || b.seen.texts() == ["hello"]).await;
-    let answer = b.net.ask(A, "", vec![b'x'; 100_000], PATIENCE).await.unwrap();
+    let answer = b.net.query(A, "", vec![b'x'; 100_000], PATIENCE).await.unwrap();
     assert_eq!(answer.len(), 100_000 + "M2 asks ".len());
-    let first_contact = a.net.ask_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
+    let first_contact = a.net.query_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
     assert_eq!(first_contact.unwrap(), b"M1 asks hello");
 }
 
@@ -46,9 +46,9 @@ async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     let a = with_tls(A, issued(&authority, A)).await;
     // A member checks its own certificate at the start; this caller does not.
     let tls = issued(&authority, MemberId(3));
-    let liar = crate::net::dial::Caller::pretending(B, "canal", token(), &tls);
+    let liar = crate::net::dial::Dialler::pretending(B, "canal", token(), &tls);
     let counters = crate::net::counters::Counters::default();
-    let error = liar.ask(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
+    let error = liar.query(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
     assert!(error.0.contains("does not name the member that shows it"), "{error}");
     assert_eq!(a.net.counters().refused(Refusal::Identity), 1);
 
@@ -89,9 +89,9 @@ async fn an_expired_certificate_is_refused_at_the_start_and_by_others() {
     assert!(at_start.to_string().contains("expired"), "{at_start}");
 
     let a = with_tls(A, issued(&authority, A)).await;
-    let late = crate::net::dial::Caller::pretending(B, "canal", token(), &expired);
+    let late = crate::net::dial::Dialler::pretending(B, "canal", token(), &expired);
     let counters = crate::net::counters::Counters::default();
-    late.ask(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
+    late.query(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
     until("refused", || a.net.counters().refused(Refusal::Handshake) == 1).await;
 }
 

@@ -3,7 +3,7 @@
 use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
 use lockkeeper_daemon::HTTP_PORT;
 use lockkeeper_etcd_api as pb;
-use lockkeeper_testbed::story::{How, now_ns};
+use lockkeeper_testbed::history::{HoldMode, now_ns};
 use pb::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
 };
@@ -128,8 +128,8 @@ impl Etcd {
 impl Asks for Etcd {
     type Held = Held;
 
-    async fn acquire(&mut self, lock: &str, how: How) -> Result<Held, String> {
-        assert_eq!(how, How::Alone, "etcd's API knows nothing else");
+    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
+        assert_eq!(how, HoldMode::Alone, "etcd's API knows nothing else");
         let held = self.try_acquire(lock).await;
         if held.is_err() {
             self.move_on();

@@ -7,7 +7,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use lockkeeper_daemon::HTTP_PORT;
-use lockkeeper_testbed::story::{How, now_ns};
+use lockkeeper_testbed::history::{HoldMode, now_ns};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,14 +105,14 @@ impl Http {
         Ok(self.session.insert(session.to_owned()).clone())
     }
 
-    async fn try_acquire(&mut self, lock: &str, how: How) -> Result<Held, String> {
+    async fn try_acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
         let session = self.session().await?;
         let wait_ms = (TTL / 2).as_millis() as u64;
         let mut wish = json!({ "session": session, "wait_ms": wait_ms });
         match how {
-            How::Alone => wish["mode"] = "exclusive".into(),
-            How::Shared => wish["mode"] = "shared".into(),
-            How::Permit(permits) => (wish["mode"], wish["permits"]) = ("permit".into(), permits.into()),
+            HoldMode::Alone => wish["mode"] = "exclusive".into(),
+            HoldMode::Shared => wish["mode"] = "shared".into(),
+            HoldMode::Permit(permits) => (wish["mode"], wish["permits"]) = ("permit".into(), permits.into()),
         }
         let path = format!("/v1/locks/{}/acquire", lock.replace('/', "%2F"));
         let held = self.ask(Method::POST, &path, wish, WAIT).await?;
@@ -131,11 +131,11 @@ impl Http {
 impl Asks for Http {
     type Held = Held;
 
-    fn can(&self, _how: How) -> bool {
+    fn can(&self, _how: HoldMode) -> bool {
         true
     }
 
-    async fn acquire(&mut self, lock: &str, how: How) -> Result<Held, String> {
+    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
         let held = self.try_acquire(lock, how).await;
         if held.is_err() {
             self.move_on();

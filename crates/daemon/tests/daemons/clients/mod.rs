@@ -4,8 +4,8 @@ mod etcd;
 mod http;
 mod native;
 
+use lockkeeper_testbed::history::{HistoryWriter, HoldEvent, HoldMode, HoldRecord, now_ns};
 use lockkeeper_testbed::options::Random;
-use lockkeeper_testbed::story::{How, Line, What, Writer, now_ns};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,12 +83,12 @@ trait Asks {
     type Held;
 
     /// Whether this protocol supports a mode.
-    fn can(&self, how: How) -> bool {
-        how == How::Alone
+    fn can(&self, how: HoldMode) -> bool {
+        how == HoldMode::Alone
     }
 
     /// Waits for a lock for a limited time. After a failure, the next request goes to another daemon.
-    async fn acquire(&mut self, lock: &str, how: How) -> Result<Self::Held, String>;
+    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Self::Held, String>;
 
     fn fence(held: &Self::Held) -> u64;
 
@@ -106,27 +106,27 @@ trait Asks {
 struct Pen {
     who: String,
     holds: Cell<u64>,
-    writer: RefCell<Writer>,
+    writer: RefCell<HistoryWriter>,
 }
 
 /// The record of one hold.
 struct Told<'a> {
     pen: &'a Pen,
-    line: Line,
+    line: HoldRecord,
     until_ns: u64,
 }
 
 impl Pen {
-    fn begin(&self, lock: &str, how: How, fence: u64) -> Told<'_> {
+    fn begin(&self, lock: &str, how: HoldMode, fence: u64) -> Told<'_> {
         let hold = self.holds.replace(self.holds.get() + 1);
         let (who, lock, at_ns) = (self.who.clone(), lock.to_owned(), now_ns());
-        let line = Line { who, hold, lock, how, fence, at_ns, what: What::Leaves };
+        let line = HoldRecord { who, hold, lock, how, fence, at_ns, what: HoldEvent::Leaves };
         Told { pen: self, line, until_ns: 0 }
     }
 }
 
 impl Told<'_> {
-    fn tell(&mut self, at_ns: u64, what: What) {
+    fn tell(&mut self, at_ns: u64, what: HoldEvent) {
         (self.line.at_ns, self.line.what) = (at_ns, what);
         self.pen.writer.borrow_mut().write(&self.line);
     }
@@ -139,7 +139,7 @@ impl Told<'_> {
             && until_ns >= at_ns
         {
             self.until_ns = until_ns;
-            self.tell(at_ns, What::Inside { until_ns });
+            self.tell(at_ns, HoldEvent::Inside { until_ns });
             return true;
         }
         if let Sure::AsBefore = sure {
@@ -154,7 +154,7 @@ async fn take_turn<A: Asks>(
     asks: &mut A,
     pen: &Pen,
     lock: &str,
-    how: How,
+    how: HoldMode,
     inside: Duration,
 ) -> Result<(), String> {
     let held = asks.acquire(lock, how).await?;
@@ -162,7 +162,7 @@ async fn take_turn<A: Asks>(
     let mut sure = told.claim(asks, &held).await;
     tokio::time::sleep(inside).await;
     sure = sure && told.claim(asks, &held).await;
-    told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
+    told.tell(now_ns(), if sure { HoldEvent::Leaves } else { HoldEvent::Lost });
     asks.release(held).await;
     Ok(())
 }
@@ -171,10 +171,10 @@ async fn take_turn<A: Asks>(
 async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
     loop {
         let (lock, how) = match random.below(LOCKS + 2) {
-            0 => (format!("{PREFIX}permits"), How::Permit(PERMITS)),
-            1 if random.below(3) > 0 => (format!("{PREFIX}mixed"), How::Shared),
-            1 => (format!("{PREFIX}mixed"), How::Alone),
-            n => (format!("{PREFIX}turns-{}", n - 2), How::Alone),
+            0 => (format!("{PREFIX}permits"), HoldMode::Permit(PERMITS)),
+            1 if random.below(3) > 0 => (format!("{PREFIX}mixed"), HoldMode::Shared),
+            1 => (format!("{PREFIX}mixed"), HoldMode::Alone),
+            n => (format!("{PREFIX}turns-{}", n - 2), HoldMode::Alone),
         };
         if !asks.can(how) {
             continue;
@@ -200,11 +200,11 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
 /// Holds one lock for long.
 async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random) {
     loop {
-        let Ok(held) = asks.acquire(lock, How::Alone).await else {
+        let Ok(held) = asks.acquire(lock, HoldMode::Alone).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let mut told = pen.begin(lock, How::Alone, A::fence(&held));
+        let mut told = pen.begin(lock, HoldMode::Alone, A::fence(&held));
         let (mut claims, mut sure) = (5 + random.below(WANDER), true);
         while claims > 0 && sure {
             sure = told.claim(&mut asks, &held).await;
@@ -213,7 +213,7 @@ async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
-        told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
+        told.tell(now_ns(), if sure { HoldEvent::Leaves } else { HoldEvent::Lost });
         asks.release(held).await;
         asks.wander().await;
     }
@@ -224,7 +224,7 @@ async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random
 async fn work<A: Asks>(new: impl AsyncFn() -> A, pen: Pen, long: &str, seed: u64) {
     let mut thief = new().await;
     loop {
-        match thief.acquire(FORBIDDEN, How::Alone).await {
+        match thief.acquire(FORBIDDEN, HoldMode::Alone).await {
             Ok(_) => panic!("{} has {FORBIDDEN}", pen.who),
             Err(why) if why.contains("does not allow") => break,
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -244,7 +244,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     };
     let daemons =
         Daemons { addresses: addresses.to_vec(), authority: authority.into(), token: token.clone() };
-    let writer = RefCell::new(Writer::create(Path::new(story)));
+    let writer = RefCell::new(HistoryWriter::create(Path::new(story)));
     let pen = Pen { who: who.clone(), holds: Cell::new(0), writer };
     let seed: u64 = seed.parse().expect("a number");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -3,7 +3,7 @@
 use super::{Asks, Daemons, Sure, WAIT};
 use lockkeeper::{Fence, Guard, Lockkeeper};
 use lockkeeper_daemon::CLIENTS_PORT;
-use lockkeeper_testbed::story::{How, now_ns};
+use lockkeeper_testbed::history::{HoldMode, now_ns};
 use std::time::Duration;
 
 #[derive(Clone)]
@@ -37,15 +37,15 @@ async fn open(url: &str) -> Lockkeeper {
 impl Asks for Native {
     type Held = Guard;
 
-    fn can(&self, _how: How) -> bool {
+    fn can(&self, _how: HoldMode) -> bool {
         true
     }
 
-    async fn acquire(&mut self, lock: &str, how: How) -> Result<Guard, String> {
+    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Guard, String> {
         let request = match how {
-            How::Alone => self.locks.mutex(lock),
-            How::Shared => self.locks.shared(lock),
-            How::Permit(permits) => self.locks.semaphore(lock, permits),
+            HoldMode::Alone => self.locks.mutex(lock),
+            HoldMode::Shared => self.locks.shared(lock),
+            HoldMode::Permit(permits) => self.locks.semaphore(lock, permits),
         };
         match request.acquire_within(WAIT).await {
             Ok(Some(guard)) => Ok(guard),

@@ -105,7 +105,7 @@ impl Daemons {
             return Ok(Daemons { addresses, token, in_order: true, keep: !options.keeps_nothing });
         }
         let host = if rest.is_empty() { "lockkeeper://127.0.0.1" } else { address };
-        let servers = Servers::parse(&host.into(), lockkeeper_wire::PORT)?;
+        let servers = Servers::parse(&host.into(), lockkeeper_session::protocol::PORT)?;
         if !servers.path.is_empty() {
             return Err(url
                 .bad("a path has no meaning after a host; a socket is lockkeeper:///run/lockkeeper/socket"));
@@ -152,7 +152,7 @@ impl Options {
         let mut options = Options::default();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let place = match name {
+            let location = match name {
                 "ca" => &mut options.ca,
                 "cert" => &mut options.cert,
                 "key" => &mut options.key,
@@ -181,7 +181,7 @@ impl Options {
             };
             let value = decoded(value)
                 .ok_or_else(|| url.bad(format!("`{name}` is not valid percent-encoded UTF-8")))?;
-            *place = Some(value.into());
+            *location = Some(value.into());
         }
         if options.cert.is_some() != options.key.is_some() || options.cert.is_some() && options.ca.is_none() {
             return Err(

@@ -2,10 +2,10 @@
 //! their sessions.
 
 use super::address::Daemons;
-use super::link::{Asked, Link, Next, Outcome, Wishing, reason};
-use super::stream::{Connected, NotConnected, Who, connect};
-use lockkeeper_member::{LinkEnd, SessionId};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Secret, Welcome};
+use super::link::{Link, Next, PendingQuery, PendingRequest, RequestOutcome, reason};
+use super::stream::{ClientIdentity, Connected, NotConnected, connect};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, Secret, Welcome};
+use lockkeeper_session::{LinkEnd, SessionId};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -21,7 +21,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 pub(super) struct Client {
     daemons: Daemons,
     /// The identity of the client, the same over all connections.
-    who: Who,
+    identity: ClientIdentity,
     current: Mutex<Current>,
     /// Incremented for every change that the daemon reports, and whenever changes may have been missed.
     pub changes: watch::Sender<u64>,
@@ -43,8 +43,8 @@ impl Client {
         let link = Link::new(session(1), daemons.addresses.len(), first, 0, daemons.keep);
         let current = Current { link: link.clone(), sessions: 1, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
-        let who = Who { secret: Secret::new(secret), for_locks };
-        let client = Arc::new(Client { daemons, who, current, changes });
+        let identity = ClientIdentity { secret: Secret::new(secret), for_locks };
+        let client = Arc::new(Client { daemons, identity, current, changes });
         let connected = client.dial(&link).await?;
         tokio::spawn(run(Arc::downgrade(&client), link, Some(connected)));
         Ok(client)
@@ -62,7 +62,7 @@ impl Client {
             match link.turn(&mut unsent) {
                 Next::Connect(daemon) => {
                     let address = &self.daemons.addresses[daemon];
-                    match connect(&self.daemons, address, self.who, CONNECT).await {
+                    match connect(&self.daemons, address, self.identity, CONNECT).await {
                         Ok(connected) => {
                             link.opened(connected.welcome.clone());
                             return Ok(connected);
@@ -86,16 +86,16 @@ impl Client {
                 // Only `opened` leads to this state.
                 Next::Talk(_) => return Err(String::from("the link is connected already")),
             }
-            self.move_on(link);
+            self.move_requests(link);
         }
     }
 
     /// Sends a lock request through the current link.
-    pub fn ask(self: &Arc<Client>, mut wishing: Wishing) {
+    pub fn ask(self: &Arc<Client>, mut pending: PendingRequest) {
         loop {
-            match self.link().ask(wishing) {
+            match self.link().ask(pending) {
                 None => return,
-                Some(again) => wishing = again,
+                Some(again) => pending = again,
             }
         }
     }
@@ -115,37 +115,37 @@ impl Client {
         let (first, lease_ns) = current.link.hint();
         current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.keep);
         if current.watches {
-            current.link.question(Asked { ask: Ask::Watch, told: oneshot::channel().0 });
+            current.link.query(PendingQuery { ask: DaemonQuery::Watch, sender: oneshot::channel().0 });
         }
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
 
     /// If a link accepts no more requests, moves its waiting requests to another link, in order.
-    fn move_on(self: &Arc<Client>, from: &Arc<Link>) {
-        let Some((wishing, asked)) = from.take_moving() else { return };
+    fn move_requests(self: &Arc<Client>, from: &Arc<Link>) {
+        let Some((pending, query)) = from.take_moving() else { return };
         // Create the next link before any request moves.
         self.link();
         self.changes.send_modify(|changes| *changes += 1);
-        for wishing in wishing {
-            self.ask(wishing);
+        for pending in pending {
+            self.ask(pending);
         }
-        for asked in asked {
-            self.put(asked);
+        for query in query {
+            self.send_query(query);
         }
     }
 
     /// Sends a query through the current link.
-    fn put(self: &Arc<Client>, mut asked: Asked) {
-        while let Some(again) = self.link().question(asked) {
-            asked = again;
+    fn send_query(self: &Arc<Client>, mut query: PendingQuery) {
+        while let Some(again) = self.link().query(query) {
+            query = again;
         }
     }
 
     /// Sends a query to a daemon and waits for the reply. The query is repeated if the daemon goes away.
-    pub async fn question(self: &Arc<Client>, ask: Ask) -> Result<Answer, String> {
-        let (told, hears) = oneshot::channel();
-        self.put(Asked { ask, told });
-        hears.await.map_err(|_| String::from("no daemon can be reached"))
+    pub async fn query(self: &Arc<Client>, ask: DaemonQuery) -> Result<DaemonReply, String> {
+        let (sender, receiver) = oneshot::channel();
+        self.send_query(PendingQuery { ask, sender });
+        receiver.await.map_err(|_| String::from("no daemon can be reached"))
     }
 
     /// Subscribes to changes of locks.
@@ -153,7 +153,7 @@ impl Client {
         let receiver = self.changes.subscribe();
         let began = std::mem::replace(&mut self.lock().watches, true);
         if !began {
-            self.question(Ask::Watch).await?;
+            self.query(DaemonQuery::Watch).await?;
         }
         Ok(receiver)
     }
@@ -190,42 +190,46 @@ fn session(number: u64) -> SessionId {
 async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<Connected>) {
     let unused = |link: &Link| drop(link.end("it is no longer in use"));
     loop {
-        let stands = match connected.take() {
+        let connection = match connected.take() {
             Some(connected) => connected,
             None => {
                 let Some(client) = client.upgrade() else { return unused(&link) };
                 match client.dial(&link).await {
                     Ok(connected) => connected,
-                    Err(why) => return end(&client, &link, &why, || Outcome::Unreachable(why.clone())),
+                    Err(why) => {
+                        return end(&client, &link, &why, || RequestOutcome::Unreachable(why.clone()));
+                    }
                 }
             }
         };
-        let broken = talk(&client, &link, stands).await;
+        let broken = exchange(&client, &link, connection).await;
         link.closed();
         let Some(client) = client.upgrade() else { return unused(&link) };
         match broken {
-            Broken::Ended(why) => {
-                return end(&client, &link, reason(why), || Outcome::Unreachable(reason(why).into()));
+            ExchangeEnd::Ended(why) => {
+                return end(&client, &link, reason(why), || RequestOutcome::Unreachable(reason(why).into()));
             }
-            Broken::Refused(why) => {
+            ExchangeEnd::Refused(why) => {
                 link.rejected();
-                return end(&client, &link, reason(LinkEnd::Rejected), || Outcome::Refused(why.clone()));
+                return end(&client, &link, reason(LinkEnd::Rejected), || {
+                    RequestOutcome::Refused(why.clone())
+                });
             }
             // The link decides whether to reconnect or to end.
-            Broken::Connection => client.move_on(&link),
+            ExchangeEnd::Connection => client.move_requests(&link),
         }
     }
 }
 
 /// Ends a link. Its requests move to another link, or get this outcome if no link would serve them.
-fn end(client: &Arc<Client>, link: &Arc<Link>, why: &str, outcome: impl Fn() -> Outcome) {
-    client.move_on(link);
-    for wishing in link.end(why) {
-        let _ = wishing.told.send(outcome());
+fn end(client: &Arc<Client>, link: &Arc<Link>, why: &str, outcome: impl Fn() -> RequestOutcome) {
+    client.move_requests(link);
+    for pending in link.end(why) {
+        let _ = pending.sender.send(outcome());
     }
 }
 
-enum Broken {
+enum ExchangeEnd {
     /// The link has ended.
     Ended(LinkEnd),
     /// The daemon rejects the session; another daemon would reject it too.
@@ -235,7 +239,7 @@ enum Broken {
 }
 
 /// Exchanges messages until the connection breaks or the link ends.
-async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected) -> Broken {
+async fn exchange(client: &Weak<Client>, link: &Arc<Link>, connected: Connected) -> ExchangeEnd {
     let Connected { mut stream, mut frames, welcome } = connected;
     let longest_write = Duration::from_nanos(welcome.lease_ns).max(CONNECT);
     let mut bytes = Vec::new();
@@ -249,18 +253,18 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected) -> 
                 stream.flush().await
             };
             if !matches!(timeout(longest_write, written).await, Ok(Ok(()))) {
-                return Broken::Connection;
+                return ExchangeEnd::Connection;
             }
         }
         let wait = match next {
             Next::Talk(wait) => wait,
-            Next::End(why) => return Broken::Ended(why),
-            Next::Connect(_) | Next::Pause(_) => return Broken::Connection,
+            Next::End(why) => return ExchangeEnd::Ended(why),
+            Next::Connect(_) | Next::Pause(_) => return ExchangeEnd::Connection,
         };
         if link.is_retired()
             && let Some(client) = client.upgrade()
         {
-            client.move_on(link);
+            client.move_requests(link);
         }
         let wake = Instant::now() + wait;
         if timer.is_elapsed() || wake < timer.deadline() {
@@ -271,21 +275,21 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected) -> 
             () = &mut timer => {}
             read = stream.read_buf(&mut frames.arrived) => {
                 if !matches!(read, Ok(1..)) {
-                    return Broken::Connection;
+                    return ExchangeEnd::Connection;
                 }
                 loop {
-                    let said = match frames.take() {
-                        Ok(Some(said)) => said,
+                    let message = match frames.take() {
+                        Ok(Some(message)) => message,
                         Ok(None) => break,
-                        Err(_) => return Broken::Connection,
+                        Err(_) => return ExchangeEnd::Connection,
                     };
-                    if let FromDaemon::Changed = said
+                    if let FromDaemon::Changed = message
                         && let Some(client) = client.upgrade()
                     {
                         client.changes.send_modify(|changes| *changes += 1);
                     }
-                    if let Err(why) = link.hear(said) {
-                        return Broken::Refused(why);
+                    if let Err(why) = link.receive(message) {
+                        return ExchangeEnd::Refused(why);
                     }
                 }
             }

@@ -4,21 +4,21 @@
 //! to repeat a message, when to give a daemon up, and which requests move to another daemon. A [`Link`] adds the
 //! callers that wait or hold.
 
-use super::clock::now_ns;
-use super::habits::Habits;
+use super::delegations::DelegationPredictor;
 use crate::lease::{self, Lease};
-use lockkeeper_member::{
-    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, Progress, SessionId, ToClient,
-    Wish,
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, ToDaemon, Welcome};
+use lockkeeper_session::{
+    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, LockRequest, Progress,
+    SessionId, ToClient,
 };
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
+use lockkeeper_system::lease_clock::now_ns;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// The outcome of a lock request.
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     Granted(Option<Fence>, Lease),
     Ended(Ended),
     Refused(Refusal),
@@ -27,58 +27,58 @@ pub(super) enum Outcome {
 }
 
 /// A waiting lock request. It moves to another link when its daemon goes away.
-pub(super) struct Wishing {
-    pub wish: Wish,
-    pub told: oneshot::Sender<Outcome>,
-    pub place: Arc<Mutex<Place>>,
+pub(super) struct PendingRequest {
+    pub wish: LockRequest,
+    pub sender: oneshot::Sender<RequestOutcome>,
+    pub location: Arc<Mutex<RequestLocation>>,
 }
 
 /// A query that waits for its reply.
-pub(super) struct Asked {
-    pub ask: Ask,
-    pub told: oneshot::Sender<Answer>,
+pub(super) struct PendingQuery {
+    pub ask: DaemonQuery,
+    pub sender: oneshot::Sender<DaemonReply>,
 }
 
 /// The current location of a request or hold: its link, and its number there.
-pub(super) struct Place {
+pub(super) struct RequestLocation {
     pub link: Arc<Link>,
     pub number: u64,
     pub given_up: bool,
 }
 
-impl Place {
+impl RequestLocation {
     /// Cancels the request or releases the hold, on the link where it is now.
-    pub fn leave(place: &Mutex<Place>) -> Option<oneshot::Receiver<()>> {
-        let mut place = place.lock().unwrap_or_else(|e| e.into_inner());
-        place.given_up = true;
-        let (link, number) = (place.link.clone(), place.number);
-        drop(place);
+    pub fn leave(location: &Mutex<RequestLocation>) -> Option<oneshot::Receiver<()>> {
+        let mut location = location.lock().unwrap_or_else(|e| e.into_inner());
+        location.given_up = true;
+        let (link, number) = (location.link.clone(), location.number);
+        drop(location);
         link.release(number)
     }
 }
 
 struct State {
     link: ClientLink,
-    wishing: BTreeMap<u64, Wishing>,
-    held: BTreeMap<u64, Held>,
+    pending: BTreeMap<u64, PendingRequest>,
+    held: BTreeMap<u64, LinkHold>,
     /// The prediction of repeated requests; `None` if delegations are turned off.
-    habits: Option<Habits>,
+    delegations: Option<DelegationPredictor>,
     /// Whether the connection's task has set its timer for the expiry of delegations.
-    keeps: bool,
+    timer_set: bool,
     releasing: BTreeMap<u64, oneshot::Sender<()>>,
-    asked: BTreeMap<u64, Asked>,
-    next_question: u64,
+    query: BTreeMap<u64, PendingQuery>,
+    next_query: u64,
     unsent: Vec<u8>,
     /// The daemon's greeting on the current connection.
     welcome: Option<Welcome>,
     /// Requests that must move to another link, in order.
-    moving: Vec<Wishing>,
+    moving: Vec<PendingRequest>,
     /// Whether the client knows that this link accepts no more requests.
     replaced: bool,
 }
 
 /// A hold in this session.
-struct Held {
+struct LinkHold {
     lease: Lease,
     lock: LockName,
 }
@@ -106,18 +106,18 @@ pub(super) enum Next {
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Link {
-    /// Creates a link that first connects to the daemon with index `first`. `keeps` turns delegations on.
-    pub fn new(id: SessionId, daemons: usize, first: usize, lease_ns: u64, keeps: bool) -> Arc<Link> {
+    /// Creates a link that first connects to the daemon with index `first`. `timer_set` turns delegations on.
+    pub fn new(id: SessionId, daemons: usize, first: usize, lease_ns: u64, timer_set: bool) -> Arc<Link> {
         let link = ClientLink::new(id, ClientSettings::new(daemons), first, lease_ns, now_ns());
         let state = State {
             link,
-            wishing: BTreeMap::new(),
+            pending: BTreeMap::new(),
             held: BTreeMap::new(),
-            habits: keeps.then(Habits::default),
-            keeps: false,
+            delegations: timer_set.then(DelegationPredictor::default),
+            timer_set: false,
             releasing: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            next_question: 0,
+            query: BTreeMap::new(),
+            next_query: 0,
             unsent: Vec::new(),
             welcome: None,
             moving: Vec::new(),
@@ -139,47 +139,48 @@ impl Link {
     }
 
     fn flush_quietly(&self, state: &mut State) -> bool {
-        let State { link, unsent, wishing, moving, .. } = state;
+        let State { link, unsent, pending, moving, .. } = state;
         let (session, before) = (link.session().id().number, unsent.len());
         for message in link.take_messages() {
-            lockkeeper_wire::encode(&ToDaemon::Say(session, message), unsent);
+            lockkeeper_session::protocol::encode(&ToDaemon::Session(session, message), unsent);
         }
         if link.ended().is_some() {
-            moving.extend(std::mem::take(wishing).into_values());
+            moving.extend(std::mem::take(pending).into_values());
         } else if link.is_retired() {
-            moving.extend(link.take_moved().into_iter().filter_map(|(number, _)| wishing.remove(&number)));
+            moving.extend(link.take_moved().into_iter().filter_map(|(number, _)| pending.remove(&number)));
         }
         unsent.len() > before || link.is_retired()
     }
 
     /// Sends a lock request. Returns it if the link accepts no more requests.
-    pub fn ask(self: &Arc<Link>, wishing: Wishing) -> Option<Wishing> {
+    pub fn ask(self: &Arc<Link>, pending: PendingRequest) -> Option<PendingRequest> {
         let mut state = self.lock();
         if state.link.is_retired() {
-            return Some(wishing);
+            return Some(pending);
         }
-        let mut place = wishing.place.lock().unwrap_or_else(|e| e.into_inner());
-        if place.given_up {
+        let mut location = pending.location.lock().unwrap_or_else(|e| e.into_inner());
+        if location.given_up {
             return None;
         }
         let now = now_ns();
         // A delegated lock is entered again without a message.
-        if let Some(number) = state.link.enter_again(now, &wishing.wish) {
-            (place.link, place.number) = (self.clone(), number);
-            drop(place);
-            state.wishing.insert(number, wishing);
+        if let Some(number) = state.link.reenter(now, &pending.wish) {
+            (location.link, location.number) = (self.clone(), number);
+            drop(location);
+            state.pending.insert(number, pending);
             settle(&mut state, now, number);
             return None;
         }
-        let mut wish = wishing.wish.clone();
-        wish.more = state.habits.as_ref().map_or(0, |habits| habits.more(now, &wish.lock));
+        let mut wish = pending.wish.clone();
+        wish.delegated_entries =
+            state.delegations.as_ref().map_or(0, |delegations| delegations.more(now, &wish.lock));
         let Some(number) = state.link.acquire(now, wish) else {
-            drop(place);
-            return Some(wishing);
+            drop(location);
+            return Some(pending);
         };
-        (place.link, place.number) = (self.clone(), number);
-        drop(place);
-        state.wishing.insert(number, wishing);
+        (location.link, location.number) = (self.clone(), number);
+        drop(location);
+        state.pending.insert(number, pending);
         self.flush(&mut state);
         None
     }
@@ -189,47 +190,51 @@ impl Link {
     fn release(&self, number: u64) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
         let state = &mut *state;
-        state.wishing.remove(&number);
+        state.pending.remove(&number);
         let held = state.held.remove(&number);
         if state.link.ended().is_some() || state.link.session().progress(number).is_none() {
             return None;
         }
         let now = now_ns();
-        if let (Some(held), Some(habits)) = (held, &mut state.habits) {
+        if let (Some(held), Some(delegations)) = (held, &mut state.delegations) {
             let (allowed, made) = state.link.session().entries(number);
-            habits.left(now, &held.lock, allowed, made);
-            if state.link.put_down(now, number) {
+            delegations.left(now, &held.lock, allowed, made);
+            if state.link.keep_as_delegation(now, number) {
                 // A brief delegation goes back at the connection's next turn, unless a caller enters again before, so
                 // that waiters are not delayed.
-                if !std::mem::replace(&mut state.keeps, true) || state.link.session().is_brief(number) {
+                if !std::mem::replace(&mut state.timer_set, true) || state.link.session().is_contended(number)
+                {
                     self.wake.notify_one();
                 }
                 return None;
             }
         }
-        let (told, hears) = oneshot::channel();
-        state.releasing.insert(number, told);
+        let (sender, receiver) = oneshot::channel();
+        state.releasing.insert(number, sender);
         state.link.release(now, number);
         self.flush(state);
-        Some(hears)
+        Some(receiver)
     }
 
     /// Sends a query to the daemon. Returns it if the link has ended.
-    pub fn question(&self, asked: Asked) -> Option<Asked> {
+    pub fn query(&self, query: PendingQuery) -> Option<PendingQuery> {
         let mut state = self.lock();
         if state.link.ended().is_some() {
-            return Some(asked);
+            return Some(query);
         }
         // Return idle delegations first, so that the reply shows only locks in use.
-        state.link.stop_keeping(now_ns());
+        state.link.end_delegations(now_ns());
         self.flush(&mut state);
-        state.next_question += 1;
-        let number = state.next_question;
+        state.next_query += 1;
+        let number = state.next_query;
         if state.welcome.is_some() {
-            lockkeeper_wire::encode(&ToDaemon::Ask(number, asked.ask.clone()), &mut state.unsent);
+            lockkeeper_session::protocol::encode(
+                &ToDaemon::Query(number, query.ask.clone()),
+                &mut state.unsent,
+            );
             self.wake.notify_one();
         }
-        state.asked.insert(number, asked);
+        state.query.insert(number, query);
         None
     }
 
@@ -241,8 +246,11 @@ impl Link {
         state.welcome = Some(welcome);
         state.unsent.clear();
         self.flush(state);
-        for (number, asked) in &state.asked {
-            lockkeeper_wire::encode(&ToDaemon::Ask(*number, asked.ask.clone()), &mut state.unsent);
+        for (number, query) in &state.query {
+            lockkeeper_session::protocol::encode(
+                &ToDaemon::Query(*number, query.ask.clone()),
+                &mut state.unsent,
+            );
         }
     }
 
@@ -281,7 +289,7 @@ impl Link {
         let now = now_ns();
         state.link.poll(now);
         self.flush_quietly(state);
-        state.keeps = state.link.session().keeps_until_ns().is_some();
+        state.timer_set = state.link.session().next_delegation_end_ns().is_some();
         unsent.clear();
         std::mem::swap(&mut state.unsent, unsent);
         if let Some(why) = state.link.ended() {
@@ -296,41 +304,43 @@ impl Link {
     }
 
     /// Handles a message of the daemon. Returns the reason if the daemon rejects the session.
-    pub fn hear(&self, said: FromDaemon) -> Result<(), Refusal> {
+    pub fn receive(&self, message: FromDaemon) -> Result<(), Refusal> {
         let mut state = self.lock();
         let own = state.link.session().id().number;
-        match said {
-            FromDaemon::Hear(session, said) if session == own => self.hear_member(&mut state, said),
-            FromDaemon::Hear(..) => {}
+        match message {
+            FromDaemon::Session(session, message) if session == own => {
+                self.receive_from_member(&mut state, message)
+            }
+            FromDaemon::Session(..) => {}
             FromDaemon::Refuse { session, number, why } if session == own => {
                 if number == 0 {
                     return Err(why);
                 }
-                state.link.receive(now_ns(), ToClient::Ended { number, how: Ended::Refused });
-                if let Some(wishing) = state.wishing.remove(&number) {
-                    let _ = wishing.told.send(Outcome::Refused(why));
+                state.link.receive(now_ns(), ToClient::Ended { number, outcome: Ended::Refused });
+                if let Some(pending) = state.pending.remove(&number) {
+                    let _ = pending.sender.send(RequestOutcome::Refused(why));
                 }
                 self.flush(&mut state);
             }
             FromDaemon::Refuse { .. } | FromDaemon::Changed => {}
-            FromDaemon::Answer(number, answer) => {
-                if let Some(asked) = state.asked.remove(&number) {
-                    let _ = asked.told.send(answer);
+            FromDaemon::Reply(number, answer) => {
+                if let Some(query) = state.query.remove(&number) {
+                    let _ = query.sender.send(answer);
                 }
             }
         }
         Ok(())
     }
 
-    fn hear_member(&self, state: &mut State, said: ToClient) {
+    fn receive_from_member(&self, state: &mut State, message: ToClient) {
         let now = now_ns();
-        let answered = match &said {
+        let answered = match &message {
             ToClient::Granted { number, .. }
-            | ToClient::Wanted { number }
+            | ToClient::Recall { number }
             | ToClient::Ended { number, .. } => Some(*number),
             ToClient::Alive { .. } | ToClient::NoSession => None,
         };
-        state.link.receive(now, said);
+        state.link.receive(now, message);
         // Requests that moved to another link are not settled here.
         self.flush_quietly(state);
         if state.link.ended().is_some() {
@@ -339,7 +349,7 @@ impl Link {
         match answered {
             Some(number) => settle(state, now, number),
             None => {
-                let waiting: Vec<u64> = state.wishing.keys().copied().collect();
+                let waiting: Vec<u64> = state.pending.keys().copied().collect();
                 for number in waiting {
                     settle(state, now, number);
                 }
@@ -370,21 +380,21 @@ impl Link {
 
     /// Takes the requests and queries that must move to another link. `None` if there are none and the client already
     /// knows that this link accepts no more of them.
-    pub fn take_moving(&self) -> Option<(Vec<Wishing>, Vec<Asked>)> {
+    pub fn take_moving(&self) -> Option<(Vec<PendingRequest>, Vec<PendingQuery>)> {
         let mut state = self.lock();
         let fails = matches!(state.link.ended(), Some(LinkEnd::Unreachable | LinkEnd::Rejected));
         if !state.link.is_retired() || fails {
             return None;
         }
         let replaced = std::mem::replace(&mut state.replaced, true);
-        let (moving, asked) = (std::mem::take(&mut state.moving), std::mem::take(&mut state.asked));
-        let none = replaced && moving.is_empty() && asked.is_empty();
-        (!none).then(|| (moving, asked.into_values().collect()))
+        let (moving, query) = (std::mem::take(&mut state.moving), std::mem::take(&mut state.query));
+        let none = replaced && moving.is_empty() && query.is_empty();
+        (!none).then(|| (moving, query.into_values().collect()))
     }
 
     /// Ends the link: all holds are lost, and pending releases are not confirmed. Returns the requests that no link
     /// serves.
-    pub fn end(&self, why: &str) -> Vec<Wishing> {
+    pub fn end(&self, why: &str) -> Vec<PendingRequest> {
         let mut state = self.lock();
         state.link.close(now_ns());
         self.flush(&mut state);
@@ -392,7 +402,7 @@ impl Link {
             held.lease.lose(why);
         }
         state.releasing.clear();
-        state.asked.clear();
+        state.query.clear();
         std::mem::take(&mut state.moving)
     }
 
@@ -426,18 +436,18 @@ fn settle(state: &mut State, now: u64, number: u64) {
     let outcome = match state.link.session().progress(number) {
         Some(Progress::Held(fence)) if state.link.session().may_use(now, number) => {
             let lease = Lease::expiring(lease::now(), left);
-            let Some(wishing) = state.wishing.get(&number).filter(|_| lease.is_valid()) else { return };
-            let lock = wishing.wish.lock.clone();
-            state.held.insert(number, Held { lease: lease.clone(), lock });
-            Outcome::Granted(*fence, lease)
+            let Some(pending) = state.pending.get(&number).filter(|_| lease.is_valid()) else { return };
+            let lock = pending.wish.lock.clone();
+            state.held.insert(number, LinkHold { lease: lease.clone(), lock });
+            RequestOutcome::Granted(*fence, lease)
         }
-        Some(Progress::Leaving) => {
+        Some(Progress::Releasing) => {
             if let Some(held) = state.held.remove(&number) {
                 held.lease.lose(TAKEN_BACK);
             }
             return;
         }
-        Some(Progress::Over(how)) => {
+        Some(Progress::Ended(how)) => {
             let how = *how;
             if let Some(confirm) = state.releasing.remove(&number)
                 && how == Ended::Released
@@ -447,12 +457,12 @@ fn settle(state: &mut State, now: u64, number: u64) {
             if let Some(held) = state.held.remove(&number) {
                 held.lease.lose(TAKEN_BACK);
             }
-            Outcome::Ended(how)
+            RequestOutcome::Ended(how)
         }
         _ => return,
     };
-    if let Some(wishing) = state.wishing.remove(&number)
-        && let Err(Outcome::Granted(..)) = wishing.told.send(outcome)
+    if let Some(pending) = state.pending.remove(&number)
+        && let Err(RequestOutcome::Granted(..)) = pending.sender.send(outcome)
     {
         // The caller has stopped waiting, and releases the lock itself.
         state.held.remove(&number);

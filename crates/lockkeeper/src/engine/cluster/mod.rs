@@ -13,21 +13,22 @@
 
 mod address;
 mod client;
-mod clock;
-mod habits;
+mod delegations;
 mod link;
 mod probe;
 mod stream;
 
 use self::address::Daemons;
 use self::client::Client;
-use self::link::{Outcome, Place, Wishing};
-use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
-use crate::info::{Kind, LockInfo, Participant, Tag};
+use self::link::{PendingRequest, RequestLocation, RequestOutcome};
+use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Request, WhenBusy};
+use crate::info::{LockInfo, Participant, Tag, lock_type};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
-use lockkeeper_member::{Claim, Ended, Wish};
-use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
+use lockkeeper_session::protocol::{
+    ClusterLine, DaemonQuery, DaemonReply, LockLine, ParticipantLine, Refusal,
+};
+use lockkeeper_session::{Ended, LockRequest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{oneshot, watch};
@@ -63,16 +64,16 @@ impl ClusterEngine {
     /// The state of one lock, if it has a holder or a waiter; or of all locks, page by page.
     async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
         if let Some(name) = name {
-            return match self.question(Ask::Locks(Some(name))).await? {
-                Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
+            return match self.query(DaemonQuery::Locks(Some(name))).await? {
+                DaemonReply::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
                 other => Err(unexpected(&other)),
             };
         }
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = Ask::LocksPage { prefix: String::new(), after: after.take(), limit: u32::MAX };
-            match self.question(page).await? {
-                Answer::LocksPage { locks, next, .. } => {
+            let page = DaemonQuery::LocksPage { prefix: String::new(), after: after.take(), limit: u32::MAX };
+            match self.query(page).await? {
+                DaemonReply::LocksPage { locks, next, .. } => {
                     all.extend(locks.into_iter().map(info));
                     after = next;
                 }
@@ -84,54 +85,57 @@ impl ClusterEngine {
         }
     }
 
-    async fn question(&self, ask: Ask) -> Result<Answer> {
-        match self.client.question(ask).await {
-            Ok(Answer::Refused(why)) | Err(why) => Err(unavailable(why)),
+    async fn query(&self, ask: DaemonQuery) -> Result<DaemonReply> {
+        match self.client.query(ask).await {
+            Ok(DaemonReply::Refused(why)) | Err(why) => Err(unavailable(why)),
             Ok(answer) => Ok(answer),
         }
     }
 
     /// Sends one lock request, and waits for its outcome.
-    async fn wish(&self, wish: Wish) -> (Outcome, Wished) {
-        let (told, hears) = oneshot::channel();
-        let place = Place { link: self.client.link(), number: 0, given_up: false };
-        let place = Arc::new(Mutex::new(place));
-        // From here on, dropping `wished` cancels the request.
-        let wished = Wished { place: Some(place.clone()), _client: self.client.clone() };
-        self.client.ask(Wishing { wish, told, place });
-        let outcome = hears.await;
-        (outcome.unwrap_or_else(|_| Outcome::Unreachable(String::from("the connection ended"))), wished)
+    async fn wish(&self, wish: LockRequest) -> (RequestOutcome, RequestGuard) {
+        let (sender, receiver) = oneshot::channel();
+        let location = RequestLocation { link: self.client.link(), number: 0, given_up: false };
+        let location = Arc::new(Mutex::new(location));
+        // From here on, dropping `request` cancels the request.
+        let request = RequestGuard { location: Some(location.clone()), _client: self.client.clone() };
+        self.client.ask(PendingRequest { wish, sender, location });
+        let outcome = receiver.await;
+        (
+            outcome.unwrap_or_else(|_| RequestOutcome::Unreachable(String::from("the connection ended"))),
+            request,
+        )
     }
 }
 
 /// A request or the hold that it led to; cancelled or released when dropped.
-struct Wished {
-    place: Option<Arc<Mutex<Place>>>,
+struct RequestGuard {
+    location: Option<Arc<Mutex<RequestLocation>>>,
     /// Keeps the connection open while the lock is held.
     _client: Arc<Client>,
 }
 
-impl Drop for Wished {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            Place::leave(&place);
+        if let Some(location) = self.location.take() {
+            RequestLocation::leave(&location);
         }
     }
 }
 
 /// A hold on a lock of the cluster; released when dropped.
-struct Held {
-    wished: Wished,
+struct ClusterHold {
+    request: RequestGuard,
     name: LockName,
     lease: Lease,
 }
 
-impl Hold for Held {
+impl Hold for ClusterHold {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            let Held { mut wished, name, lease } = *self;
-            let Some(place) = wished.place.take() else { return Ok(()) };
-            let confirmed = Place::leave(&place);
+            let ClusterHold { mut request, name, lease } = *self;
+            let Some(location) = request.location.take() else { return Ok(()) };
+            let confirmed = RequestLocation::leave(&location);
             // From here on the lease is not renewed. If it is valid now, the hold lasted until the release was sent.
             let lost = |reason: String| Err(Error::Lost { name: name.as_str().into(), reason });
             if !lease.is_valid() {
@@ -169,38 +173,40 @@ impl Engine for ClusterEngine {
         }
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
             let name = request.name.clone();
             let mut wish = wish_of(&request)?;
-            if patience == Patience::Try {
-                wish.patience_ns = Some(0);
+            if when_busy == WhenBusy::Try {
+                wish.timeout_ns = Some(0);
             }
-            let (mut outcome, mut wished) = self.wish(wish.clone()).await;
-            if let (Patience::Try, Outcome::Ended(Ended::TimedOut)) = (patience, &outcome) {
+            let (mut outcome, mut guard) = self.wish(wish.clone()).await;
+            if let (WhenBusy::Try, RequestOutcome::Ended(Ended::TimedOut)) = (when_busy, &outcome) {
                 // The lock has no holder at this member. Another member may have the algorithm's permission, with or
                 // without a holder: wait for a moment until this member can get it.
-                wish.patience_ns =
+                wish.timeout_ns =
                     Some(self.client.welcome().map_or(200_000_000, |welcome| welcome.moment_ns));
-                (outcome, wished) = self.wish(wish).await;
+                (outcome, guard) = self.wish(wish).await;
             }
             match outcome {
-                Outcome::Granted(fence, lease) => {
+                RequestOutcome::Granted(fence, lease) => {
                     let fence = fence.and_then(|fence| Fence::new(fence.number()));
-                    let hold = Held { wished, name, lease: lease.clone() };
+                    let hold = ClusterHold { request: guard, name, lease: lease.clone() };
                     // The requested time to live does not apply: the hold lasts as long as its session.
                     let ttl = Some(self.client.lease());
                     Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(hold) }))
                 }
-                Outcome::Ended(Ended::TimedOut | Ended::Busy) if patience == Patience::Try => Ok(None),
-                Outcome::Ended(how) => Err(refused(&name, how)),
-                Outcome::Refused(Refusal::Because(why)) => Err(unavailable(why)),
-                Outcome::Refused(Refusal::InUseAs(how)) => Err(Error::KindMismatch {
+                RequestOutcome::Ended(Ended::TimedOut | Ended::Busy) if when_busy == WhenBusy::Try => {
+                    Ok(None)
+                }
+                RequestOutcome::Ended(how) => Err(refused(&name, how)),
+                RequestOutcome::Refused(Refusal::Because(why)) => Err(unavailable(why)),
+                RequestOutcome::Refused(Refusal::InUseAs(mode)) => Err(Error::KindMismatch {
                     name: name.as_str().into(),
-                    used_as: kind_of(how).lock_in_words(),
-                    asked_as: request.kind.lock_in_words(),
+                    used_as: lock_type(mode),
+                    asked_as: lock_type(request.kind),
                 }),
-                Outcome::Unreachable(reason) => Err(unavailable(reason)),
+                RequestOutcome::Unreachable(reason) => Err(unavailable(reason)),
             }
         })
     }
@@ -220,18 +226,18 @@ impl Engine for ClusterEngine {
     fn changes<'a>(&'a self, _name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
         Box::pin(async move {
             let receiver = self.client.watch().await.map_err(unavailable)?;
-            let watching = Watching { receiver, _client: self.client.clone() };
+            let watching = ClusterChanges { receiver, _client: self.client.clone() };
             Ok(Box::new(watching) as Box<dyn Changes>)
         })
     }
 }
 
-struct Watching {
+struct ClusterChanges {
     receiver: watch::Receiver<u64>,
     _client: Arc<Client>,
 }
 
-impl Changes for Watching {
+impl Changes for ClusterChanges {
     fn next(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(
             async move { self.receiver.changed().await.map_err(|_| unavailable("the client has ended")) },
@@ -243,7 +249,7 @@ fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable { engine: NAME, reason: reason.into() }
 }
 
-fn unexpected(answer: &Answer) -> Error {
+fn unexpected(answer: &DaemonReply) -> Error {
     unavailable(format!("the reply of the daemon does not match the query: {answer:?}"))
 }
 
@@ -260,14 +266,9 @@ fn refused(name: &LockName, how: Ended) -> Error {
 }
 
 /// Converts the request to the protocol's type. The tag is sent as JSON, and shown with the lock.
-fn wish_of(request: &Request) -> Result<Wish> {
-    let lock = lockkeeper_member::LockName::new(request.name.as_str());
-    let claim = match request.kind {
-        Kind::Exclusive => Claim::Alone,
-        Kind::Shared => Claim::Shared,
-        Kind::Permit { of } => Claim::Permit(of),
-    };
-    let mut wish = Wish { claim, ..Wish::of(lock) };
+fn wish_of(request: &Request) -> Result<LockRequest> {
+    let lock = lockkeeper_session::LockName::new(request.name.as_str());
+    let mut wish = LockRequest { mode: request.kind, ..LockRequest::exclusive(lock) };
     wish.tag.owner.clone_from(&request.tag.holder);
     wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
     wish.tag.check().map_err(|why| {
@@ -279,20 +280,12 @@ fn wish_of(request: &Request) -> Result<Wish> {
 }
 
 fn info(line: LockLine) -> LockInfo {
-    let all = |lines: Vec<Line>| lines.into_iter().map(participant).collect();
+    let all = |lines: Vec<ParticipantLine>| lines.into_iter().map(participant).collect();
     LockInfo { name: line.name, holders: all(line.holders), waiters: all(line.waiters) }
 }
 
-fn kind_of(how: How) -> Kind {
-    match how {
-        How::Exclusive => Kind::Exclusive,
-        How::Shared => Kind::Shared,
-        How::Permit(of) => Kind::Permit { of },
-    }
-}
-
-fn participant(line: Line) -> Participant {
-    let kind = kind_of(line.how);
+fn participant(line: ParticipantLine) -> Participant {
+    let kind = line.mode;
     // Clients of other interfaces, such as HTTP, set any purpose: it need not be a tag.
     let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
         let mut metadata = BTreeMap::new();
@@ -317,8 +310,8 @@ impl Operator {
 
     /// The state of the cluster, as the daemon sees it.
     pub async fn cluster(&self) -> Result<ClusterLine> {
-        match self.0.question(Ask::Cluster).await? {
-            Answer::Cluster(line) => Ok(line),
+        match self.0.query(DaemonQuery::Cluster).await? {
+            DaemonReply::Cluster(line) => Ok(line),
             other => Err(unexpected(&other)),
         }
     }
@@ -327,8 +320,8 @@ impl Operator {
     /// fence, so a resource that checks fences rejects their later writes.
     pub async fn release_by_force(&self, name: impl Into<String>) -> Result<u32> {
         let name = LockName::new(name)?;
-        match self.0.question(Ask::ForceRelease(name.as_str().into())).await? {
-            Answer::Released(count) => Ok(count),
+        match self.0.query(DaemonQuery::ForceRelease(name.as_str().into())).await? {
+            DaemonReply::Released(count) => Ok(count),
             other => Err(unexpected(&other)),
         }
     }
@@ -337,45 +330,46 @@ impl Operator {
     /// cycle is reported as a deadlock.
     pub async fn why(&self, name: impl Into<String>) -> Result<Vec<String>> {
         let name = LockName::new(name)?;
-        match self.0.question(Ask::Why(name.as_str().into())).await? {
-            Answer::Why(sentences) => Ok(sentences),
+        match self.0.query(DaemonQuery::Why(name.as_str().into())).await? {
+            DaemonReply::Why(sentences) => Ok(sentences),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Removes a dead member for good: the other members no longer wait for it, and it no longer has a vote.
     pub async fn remove(&self, member: u32) -> Result<()> {
-        self.0.question(Ask::Remove(member)).await.map(drop)
+        self.0.query(DaemonQuery::Remove(member)).await.map(drop)
     }
 
     /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them.
     pub async fn set(&self, changes: Vec<(String, String)>) -> Result<()> {
-        self.0.question(Ask::Set(changes)).await.map(drop)
+        self.0.query(DaemonQuery::Set(changes)).await.map(drop)
     }
 
     /// Makes the daemon leave its cluster and exit.
     pub async fn leave(&self) -> Result<()> {
-        self.0.question(Ask::Leave).await.map(drop)
+        self.0.query(DaemonQuery::Leave).await.map(drop)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockMode;
 
     #[test]
     fn a_participant_without_a_json_tag_is_shown_by_its_acquisition() {
-        let line = Line {
+        let line = ParticipantLine {
             acquisition: "C1#1/1".into(),
             member: 1,
-            how: How::Permit(3),
+            mode: LockMode::Permit { of: 3 },
             owner: String::new(),
             purpose: "backup".into(),
             fence: None,
             since_ms: 5,
         };
         let seen = participant(line);
-        assert_eq!((seen.tag.holder.as_str(), seen.kind), ("C1#1/1", Kind::Permit { of: 3 }));
+        assert_eq!((seen.tag.holder.as_str(), seen.kind), ("C1#1/1", LockMode::Permit { of: 3 }));
         assert_eq!(seen.tag.metadata["purpose"], "backup");
     }
 }

@@ -2,10 +2,10 @@
 
 use super::address::{Address, Daemons};
 use super::client::random;
-use super::stream::{Connected, NotConnected, Who, connect};
+use super::stream::{ClientIdentity, Connected, NotConnected, connect};
 use crate::Result;
 use crate::engine::EngineUrl;
-use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, Secret, ToDaemon};
+use lockkeeper_session::protocol::{ClusterLine, DaemonQuery, DaemonReply, FromDaemon, Secret, ToDaemon};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,13 +23,13 @@ pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), 
     for address in &daemons.addresses {
         let (daemons, address) = (daemons.clone(), address.clone());
         asking.spawn(async move {
-            let asked = timeout(WITHIN, ask(&daemons, &address)).await;
-            asked.unwrap_or_else(|_| Err(format!("{address} does not answer within {} s", WITHIN.as_secs())))
+            let query = timeout(WITHIN, ask(&daemons, &address)).await;
+            query.unwrap_or_else(|_| Err(format!("{address} does not answer within {} s", WITHIN.as_secs())))
         });
     }
     let mut reasons = Vec::new();
-    while let Some(asked) = asking.join_next().await {
-        match asked {
+    while let Some(query) = asking.join_next().await {
+        match query {
             Ok(Ok(line)) if line.serves => return Ok(Ok(())),
             Ok(Ok(line)) => {
                 let unknown = || format!("member {} grants no locks now", line.member);
@@ -44,19 +44,19 @@ pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), 
 }
 
 async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<ClusterLine, String> {
-    let who = Who { secret: Secret::new(random()?), for_locks: false };
+    let identity = ClientIdentity { secret: Secret::new(random()?), for_locks: false };
     let Connected { mut stream, mut frames, .. } =
-        connect(daemons, address, who, WITHIN).await.map_err(|error| match error {
+        connect(daemons, address, identity, WITHIN).await.map_err(|error| match error {
             NotConnected::Unreachable(why) | NotConnected::Refused(why) => why,
         })?;
     let gone = |error: std::io::Error| format!("{address}: {error}");
     let mut bytes = Vec::new();
-    lockkeeper_wire::encode(&ToDaemon::Ask(1, Ask::Cluster), &mut bytes);
+    lockkeeper_session::protocol::encode(&ToDaemon::Query(1, DaemonQuery::Cluster), &mut bytes);
     stream.write_all(&bytes).await.map_err(gone)?;
     stream.flush().await.map_err(gone)?;
     loop {
-        while let Some(said) = frames.take().map_err(|error| format!("{address}: {error}"))? {
-            if let FromDaemon::Answer(1, Answer::Cluster(line)) = said {
+        while let Some(message) = frames.take().map_err(|error| format!("{address}: {error}"))? {
+            if let FromDaemon::Reply(1, DaemonReply::Cluster(line)) = message {
                 return Ok(line);
             }
         }

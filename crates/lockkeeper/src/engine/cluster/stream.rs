@@ -1,7 +1,9 @@
 //! A connection to a daemon after the greeting, ready for frames.
 
 use super::address::{Address, Daemons};
-use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Secret, Welcome};
+use lockkeeper_session::protocol::{
+    Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Secret, Welcome,
+};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -27,14 +29,14 @@ pub(super) enum NotConnected {
 
 /// The identity of the client, and the purpose of the connection.
 #[derive(Clone, Copy)]
-pub(super) struct Who {
+pub(super) struct ClientIdentity {
     /// The client's secret, the same over all its connections.
     pub secret: Secret,
     /// Whether the connection is for lock requests; otherwise only for queries.
     pub for_locks: bool,
 }
 
-impl Who {
+impl ClientIdentity {
     fn hello(self, daemons: &Daemons) -> Hello {
         Hello { secret: self.secret, token: daemons.token.clone(), for_locks: self.for_locks }
     }
@@ -44,13 +46,13 @@ impl Who {
 pub(super) async fn connect(
     daemons: &Daemons,
     address: &Address,
-    who: Who,
+    identity: ClientIdentity,
     within: Duration,
 ) -> Result<Connected, NotConnected> {
     let unreachable = NotConnected::Unreachable;
     let mut stream = address.connect(within).await.map_err(unreachable)?;
     let mut frames = Frames::new(LONGEST_GREETING);
-    let greeting = greet(&mut stream, &mut frames, who.hello(daemons));
+    let greeting = greet(&mut stream, &mut frames, identity.hello(daemons));
     let greeting = match timeout(within, greeting).await {
         Err(_) => {
             return Err(unreachable(format!(
@@ -72,14 +74,14 @@ pub(super) async fn connect(
 }
 
 async fn greet(stream: &mut Box<dyn Stream>, frames: &mut Frames, hello: Hello) -> Result<Greeting, String> {
-    let mut bytes = lockkeeper_wire::opening().to_vec();
-    lockkeeper_wire::encode(&hello, &mut bytes);
+    let mut bytes = lockkeeper_session::protocol::opening().to_vec();
+    lockkeeper_session::protocol::encode(&hello, &mut bytes);
     let gone = |error: std::io::Error| error.to_string();
     stream.write_all(&bytes).await.map_err(gone)?;
     stream.flush().await.map_err(gone)?;
     let mut reply = [0; 6];
     stream.read_exact(&mut reply).await.map_err(gone)?;
-    if lockkeeper_wire::version_in(reply).is_none() {
+    if lockkeeper_session::protocol::version_in(reply).is_none() {
         return Err(String::from("no daemon of lockkeeper, or none of a version that this client speaks"));
     }
     loop {

@@ -1,8 +1,8 @@
 //! The names of keys: see the parent module.
 
 use super::server::unavailable;
-use crate::engine::line::{Line, Place, escaped};
-use crate::info::Kind;
+use crate::engine::request_queue::{QueuedRequest, RequestQueue, escaped};
+use crate::info::LockMode;
 use crate::{LockName, Result};
 use lockkeeper_etcd_api::mvccpb::KeyValue;
 
@@ -59,35 +59,35 @@ impl LockKeys {
     }
 
     /// The key of one acquisition.
-    pub fn own(&self, kind: Kind, holder: &str) -> String {
+    pub fn own(&self, kind: LockMode, holder: &str) -> String {
         let holder = escaped(holder);
         match kind {
-            Kind::Exclusive => format!("{}m/x.{holder}", self.0),
-            Kind::Shared => format!("{}m/s.{holder}", self.0),
-            Kind::Permit { of } => format!("{}p{of}/{holder}", self.0),
+            LockMode::Exclusive => format!("{}m/x.{holder}", self.0),
+            LockMode::Shared => format!("{}m/s.{holder}", self.0),
+            LockMode::Permit { of } => format!("{}p{of}/{holder}", self.0),
         }
     }
 
     /// The keys of all requests for the same type of lock.
-    pub fn same_kind(&self, kind: Kind) -> Range {
+    pub fn same_kind(&self, kind: LockMode) -> Range {
         match kind {
-            Kind::Exclusive | Kind::Shared => Range::below(&format!("{}m/", self.0)),
-            Kind::Permit { of } => Range::below(&format!("{}p{of}/", self.0)),
+            LockMode::Exclusive | LockMode::Shared => Range::below(&format!("{}m/", self.0)),
+            LockMode::Permit { of } => Range::below(&format!("{}p{of}/", self.0)),
         }
     }
 
     /// The ranges that must be empty for the name to be this type of lock: before and after [`Self::same_kind`].
-    pub fn other_kinds(&self, kind: Kind) -> [Range; 2] {
+    pub fn other_kinds(&self, kind: LockMode) -> [Range; 2] {
         let (all, same) = (self.all(), self.same_kind(kind));
         [Range { start: all.start, end: same.start }, Range { start: same.end, end: all.end }]
     }
 
     /// The queue that these keys form. A foreign key is an error, as guessing its meaning would be unsafe.
-    pub fn line(&self, found: &[KeyValue]) -> Result<Line> {
-        let place = |kv: &KeyValue| {
+    pub fn queue(&self, found: &[KeyValue]) -> Result<RequestQueue> {
+        let request = |kv: &KeyValue| {
             let id = std::str::from_utf8(&kv.key).ok()?;
             let kind = kind_of(id.strip_prefix(&self.0)?)?;
-            Some(Place { id: id.into(), number: kv.create_revision, kind })
+            Some(QueuedRequest { id: id.into(), number: kv.create_revision, kind })
         };
         let foreign = |kv: &KeyValue| {
             let key = String::from_utf8_lossy(&kv.key);
@@ -95,17 +95,17 @@ impl LockKeys {
                 "the key {key:?} is not Lockkeeper's; delete it or name another path in the URL"
             ))
         };
-        let places = found.iter().map(|kv| place(kv).ok_or_else(|| foreign(kv)));
-        Ok(Line::new(places.collect::<Result<_>>()?))
+        let requests = found.iter().map(|kv| request(kv).ok_or_else(|| foreign(kv)));
+        Ok(RequestQueue::new(requests.collect::<Result<_>>()?))
     }
 }
 
-fn kind_of(below: &str) -> Option<Kind> {
-    let (lock, place) = below.split_once('/')?;
-    match (lock, place.split_at_checked(2)) {
-        ("m", Some(("x.", _))) => Some(Kind::Exclusive),
-        ("m", Some(("s.", _))) => Some(Kind::Shared),
-        _ => Some(Kind::Permit { of: lock.strip_prefix('p')?.parse().ok()? }),
+fn kind_of(below: &str) -> Option<LockMode> {
+    let (lock, request) = below.split_once('/')?;
+    match (lock, request.split_at_checked(2)) {
+        ("m", Some(("x.", _))) => Some(LockMode::Exclusive),
+        ("m", Some(("s.", _))) => Some(LockMode::Shared),
+        _ => Some(LockMode::Permit { of: lock.strip_prefix('p')?.parse().ok()? }),
     }
 }
 
@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn each_kind_is_in_its_range_and_in_no_other() {
         let keys = Root::new("").unwrap().of(&LockName::new("a/b").unwrap());
-        let kinds = [Kind::Exclusive, Kind::Shared, Kind::Permit { of: 3 }, Kind::Permit { of: 30 }];
+        let kinds =
+            [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 3 }, LockMode::Permit { of: 30 }];
         for kind in kinds {
             let own = keys.own(kind, "host/1/x.0");
             assert_eq!(own.strip_prefix("/lockkeeper/a%2Fb/").and_then(kind_of), Some(kind));
@@ -138,8 +139,8 @@ mod tests {
         let root = Root::new("/team").unwrap();
         let of = |name: &str| root.of(&LockName::new(name).unwrap());
         for (name, other) in [("a", "a/m"), ("a", "a0"), ("a", "a/"), ("..", "a")] {
-            assert!(!contains(&of(name).all(), &of(other).own(Kind::Exclusive, "h")), "{name} {other}");
-            assert!(contains(&root.all(), &of(other).own(Kind::Exclusive, "h")));
+            assert!(!contains(&of(name).all(), &of(other).own(LockMode::Exclusive, "h")), "{name} {other}");
+            assert!(contains(&root.all(), &of(other).own(LockMode::Exclusive, "h")));
         }
         assert!(Root::new(&"x".repeat(513)).is_none());
     }

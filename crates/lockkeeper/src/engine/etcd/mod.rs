@@ -8,7 +8,7 @@
 //! /lockkeeper/NAME/p3/HOLDER      … a request for one of 3 permits
 //! ```
 //!
-//! `NAME` and `HOLDER` are escaped; a path in the URL replaces `/lockkeeper`. The value is a [`Record`] as JSON.
+//! `NAME` and `HOLDER` are escaped; a path in the URL replaces `/lockkeeper`. The value is a [`RequestRecord`] as JSON.
 //! Every key is attached to its **own lease**, so the request leaves the queue when its owner gives it up (the lease
 //! is revoked) or stops renewing (the lease expires). An idle lock has no keys.
 //!
@@ -19,7 +19,7 @@
 //! 2. In one transaction: create the key unless it exists or the name is in use as another type of lock, and read all
 //!    keys of the name. A repeated transaction finds its own key.
 //! 3. Order the keys by *create revision*. A request with no conflicting key ahead of it is granted:
-//!    [`Line`](line::Line).
+//!    [`RequestQueue`](line::Line).
 //! 4. Otherwise watch only the keys that can lead to the grant, from the revision of the last read on, so that no
 //!    event is missed; then read again. The time of the grant is written into its own key on condition that the key
 //!    still exists. This is the check **at the moment of entry** that etcd 3.4.3's own lock lacked: it granted the
@@ -44,16 +44,16 @@
 //! shorter time to live as 1 s, while the server keeps the lease for that minimum.
 
 mod changes;
-mod claim;
 mod connection;
 mod keys;
+mod lock_key;
 mod requests;
 mod server;
 
 use self::requests::Read;
-use super::line::{self, Record};
+use super::request_queue::{self, RequestRecord};
 use super::servers::Servers;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
 use std::collections::BTreeMap;
@@ -94,29 +94,29 @@ impl Engine for EtcdEngine {
         }
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         let keys = self.root.of(&request.name);
-        Box::pin(claim::acquire(self.server.clone(), keys, request, patience))
+        Box::pin(lock_key::acquire(self.server.clone(), keys, request, when_busy))
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
         Box::pin(async move {
             let found = self.server.scan(self.root.of(name).all(), Read::Values).await?;
             let records = found.entries.iter().filter_map(|kv| record(kv.create_revision, &kv.value));
-            Ok(line::info(name.as_str(), records.collect()))
+            Ok(request_queue::info(name.as_str(), records.collect()))
         })
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
         Box::pin(async move {
             let found = self.server.scan(self.root.all(), Read::Values).await?;
-            let mut locks: BTreeMap<String, Vec<(i64, Record)>> = BTreeMap::new();
+            let mut locks: BTreeMap<String, Vec<(i64, RequestRecord)>> = BTreeMap::new();
             for kv in &found.entries {
                 if let Some((number, record)) = record(kv.create_revision, &kv.value) {
                     locks.entry(record.name.clone()).or_default().push((number, record));
                 }
             }
-            Ok(locks.into_iter().map(|(name, records)| line::info(&name, records)).collect())
+            Ok(locks.into_iter().map(|(name, records)| request_queue::info(&name, records)).collect())
         })
     }
 
@@ -130,6 +130,6 @@ impl Engine for EtcdEngine {
 }
 
 /// Parses a record. A foreign key under our path is ignored: it is neither a holder nor a waiter.
-fn record(create_revision: i64, value: &[u8]) -> Option<(i64, Record)> {
+fn record(create_revision: i64, value: &[u8]) -> Option<(i64, RequestRecord)> {
     Some((create_revision, serde_json::from_slice(value).ok()?))
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, Streaming};
 
 /// The time limit for a request that is not limited by a lease.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for one attempt, before the request is sent again, perhaps to another server.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
@@ -41,7 +41,7 @@ impl Server {
     /// Connects, and authenticates the user that the URL names. `url` is for error messages.
     pub async fn connect(url: &EngineUrl, servers: Servers) -> Result<Server> {
         let connection = Connection::new(&servers.hosts, servers.user).map_err(|reason| url.bad(reason))?;
-        let authenticated = persist(PATIENCE, || connection.authenticate(None)).await;
+        let authenticated = persist(CALL_TIMEOUT, || connection.authenticate(None)).await;
         authenticated.map_err(|error| match error {
             Error::Unavailable { engine, reason } => {
                 Error::Unavailable { engine, reason: format!("{reason} (at {url})") }
@@ -53,10 +53,10 @@ impl Server {
 
     /// Reads all keys of a range, page by page.
     pub async fn scan(&self, range: Range, read: Read) -> Result<Found> {
-        self.scan_within(PATIENCE, range, read).await
+        self.scan_within(CALL_TIMEOUT, range, read).await
     }
 
-    pub async fn scan_within(&self, patience: Duration, range: Range, read: Read) -> Result<Found> {
+    pub async fn scan_within(&self, limit: Duration, range: Range, read: Read) -> Result<Found> {
         let mut found = Found { entries: Vec::new(), revision: 0 };
         let mut request = page(&range, read);
         loop {
@@ -66,7 +66,7 @@ impl Server {
                     async move { KvClient::new(service).range(request).await }
                 })
             };
-            let reply = persist(patience, send).await?.into_inner();
+            let reply = persist(limit, send).await?.into_inner();
             if found.revision == 0 {
                 found.revision = reply.header.map_or(0, |header| header.revision);
                 // The pages that follow are read at the same revision.
@@ -80,14 +80,14 @@ impl Server {
         }
     }
 
-    pub async fn transact(&self, patience: Duration, request: TxnRequest) -> Result<TxnResponse> {
+    pub async fn transact(&self, limit: Duration, request: TxnRequest) -> Result<TxnResponse> {
         let send = || {
             self.connection.call(|service| {
                 let request = request.clone();
                 async move { KvClient::new(service).txn(request).await }
             })
         };
-        Ok(persist(patience, send).await?.into_inner())
+        Ok(persist(limit, send).await?.into_inner())
     }
 
     /// Grants the lease `id`. False if another client has a lease of that id.
@@ -108,7 +108,7 @@ impl Server {
                 }
             }
         };
-        match persist(PATIENCE, send).await? {
+        match persist(CALL_TIMEOUT, send).await? {
             None => Ok(false),
             Some(granted) if granted >= seconds => Ok(true),
             Some(granted) => Err(unavailable(format!(
@@ -147,13 +147,13 @@ impl Server {
                 }
             }
         };
-        persist(PATIENCE, send).await
+        persist(CALL_TIMEOUT, send).await
     }
 
     /// Starts a watch. The stream has every change from the start revision on.
     pub async fn watch(
         &self,
-        patience: Duration,
+        limit: Duration,
         request: WatchCreateRequest,
     ) -> Result<Streaming<WatchResponse>> {
         let send = || {
@@ -163,7 +163,7 @@ impl Server {
                 async move { WatchClient::new(service).watch(request).await }
             })
         };
-        Ok(persist(patience, send).await?.into_inner())
+        Ok(persist(limit, send).await?.into_inner())
     }
 }
 
@@ -172,23 +172,23 @@ fn kept_open<T: Send + 'static>(message: T) -> impl Stream<Item = T> + Send + 's
     stream::iter([message]).chain(stream::pending())
 }
 
-/// Sends a request until it succeeds, is rejected, or `patience` has passed. Executing the request twice must be
+/// Sends a request until it succeeds, is rejected, or `limit` has passed. Executing the request twice must be
 /// harmless.
-async fn persist<T, F>(patience: Duration, mut send: impl FnMut() -> F) -> Result<T>
+async fn persist<T, F>(limit: Duration, mut send: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, Status>>,
 {
     let start = Instant::now();
     let mut pause = Duration::from_millis(10);
     loop {
-        let attempt_end = Instant::now() + ATTEMPT.min(patience);
+        let attempt_end = Instant::now() + ATTEMPT.min(limit);
         let reason = match timeout_at(attempt_end, send()).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(status)) if is_passing(&status) => words(&status),
-            Ok(Err(status)) => return Err(unavailable(words(&status))),
+            Ok(Err(status)) if is_passing(&status) => error_text(&status),
+            Ok(Err(status)) => return Err(unavailable(error_text(&status))),
             Err(_) => "no answer".into(),
         };
-        if start.elapsed() + pause >= patience {
+        if start.elapsed() + pause >= limit {
             return Err(unavailable(format!("{reason}; is it etcd, and does it run?")));
         }
         tokio::time::sleep(pause).await;
@@ -208,7 +208,7 @@ pub(super) fn unavailable(reason: impl Into<String>) -> Error {
 }
 
 /// Describes an error of etcd or of the transport for a user. It contains nothing that we sent, and so no password.
-fn words(status: &Status) -> String {
+fn error_text(status: &Status) -> String {
     let message = status.message();
     match message {
         _ if message.contains("invalid user ID or password") => "wrong user or password".into(),

@@ -69,17 +69,17 @@
 //! snapshot of the disk also restores an old fence.
 
 mod changes;
-mod claim;
 mod counter;
 mod directory;
 mod live;
 mod process;
 mod queue;
+mod queued_request;
 mod store;
 
 pub(crate) use directory::default_directory;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Request, WhenBusy};
 use crate::info::LockInfo;
 use crate::lease::Lease;
 use crate::{Fence, LockName, Result};
@@ -115,17 +115,19 @@ impl Engine for FileEngine {
         }
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
-            let Some((claim, fence)) = claim::Claim::enter(&self.store, request, patience).await? else {
+            let Some((request_entry, fence)) =
+                queued_request::QueuedRequest::enter(&self.store, request, when_busy).await?
+            else {
                 return Ok(None);
             };
             let fence = match fence {
                 Some(fence) => fence,
-                None => claim.granted().await?,
+                None => request_entry.granted().await?,
             };
             let (fence, lease) = (Fence::new(fence), Lease::forever());
-            Ok(Some(Acquired { fence, lease, ttl: None, hold: Box::new(claim) }))
+            Ok(Some(Acquired { fence, lease, ttl: None, hold: Box::new(request_entry) }))
         })
     }
 

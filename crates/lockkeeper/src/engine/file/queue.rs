@@ -1,7 +1,8 @@
 //! The queue of one lock as plain data: grants, the next waiter, and the entries to watch.
 
 use super::process::Process;
-use crate::info::{Kind, LockInfo, Participant, Tag, now_ms};
+use crate::engine::fifo;
+use crate::info::{LockInfo, LockMode, Participant, Tag, now_ms};
 use crate::{Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
@@ -10,20 +11,20 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Entry {
     /// The name of its FIFO.
     pub id: String,
-    pub kind: Kind,
+    pub kind: LockMode,
     pub tag: Tag,
     pub owner: Process,
     /// The pid namespace of the process ids.
     pub pid_namespace: String,
     /// Set when the request is granted.
-    pub held: Option<Held>,
+    pub held: Option<Grant>,
     /// A process that works under this hold.
     pub child: Option<Process>,
 }
 
 /// The data that a grant adds to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct Grant {
     pub fence: u64,
     pub since_ms: u64,
 }
@@ -42,11 +43,7 @@ impl Queue {
 
     /// Whether the entry at `i` may hold the lock, given that all entries ahead of it are alive.
     fn may_hold(&self, i: usize) -> bool {
-        match self.entries[i].kind {
-            Kind::Exclusive => i == 0,
-            Kind::Shared => self.entries[..i].iter().all(|ahead| ahead.kind == Kind::Shared),
-            Kind::Permit { of } => i < of as usize,
-        }
+        fifo::may_hold(self.entries[i].kind, self.entries[..i].iter().map(|ahead| ahead.kind))
     }
 
     /// Removes dead entries among those that hold or may hold, and grants the ones that may now hold. It stops at the
@@ -67,7 +64,7 @@ impl Queue {
             }
             let entry = &mut self.entries[i];
             if entry.held.is_none() {
-                entry.held = Some(Held { fence: next_fence()?, since_ms: now_ms() });
+                entry.held = Some(Grant { fence: next_fence()?, since_ms: now_ms() });
                 granted.push(entry.id.clone());
             }
             i += 1;
@@ -80,7 +77,7 @@ impl Queue {
     pub fn watched_by(&self, i: usize) -> std::ops::Range<usize> {
         let first_waiter = i > 0 && self.entries[i - 1].held.is_some();
         match self.entries[i].kind {
-            Kind::Permit { .. } if first_waiter => 0..i,
+            LockMode::Permit { .. } if first_waiter => 0..i,
             _ => i.saturating_sub(1)..i,
         }
     }
@@ -146,7 +143,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn entry(id: &str, kind: Kind) -> Entry {
+    fn entry(id: &str, kind: LockMode) -> Entry {
         let tag =
             Tag { holder: id.into(), host: "h".into(), pid: 1, since_ms: 0, metadata: Default::default() };
         let owner = Process { pid: 1, started: 1 };
@@ -156,9 +153,9 @@ mod tests {
     /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
     fn queue(kinds: &str) -> Queue {
         let kind = |c: char| match c {
-            'x' => Kind::Exclusive,
-            's' => Kind::Shared,
-            digit => Kind::Permit { of: digit.to_digit(10).unwrap() },
+            'x' => LockMode::Exclusive,
+            's' => LockMode::Shared,
+            digit => LockMode::Permit { of: digit.to_digit(10).unwrap() },
         };
         let entries = kinds.chars().enumerate().map(|(i, c)| entry(&i.to_string(), kind(c))).collect();
         Queue { name: "n".into(), entries }
@@ -198,8 +195,8 @@ mod tests {
     fn a_reader_behind_a_waiting_writer_waits_even_while_readers_hold() {
         let mut queue = queue("ss");
         settle(&mut queue, "");
-        queue.entries.push(entry("2", Kind::Exclusive));
-        queue.entries.push(entry("3", Kind::Shared));
+        queue.entries.push(entry("2", LockMode::Exclusive));
+        queue.entries.push(entry("3", LockMode::Shared));
         assert_eq!(settle(&mut queue, ""), "", "no barging: the writer would starve");
     }
 
@@ -229,7 +226,7 @@ mod tests {
             let Some(woken) = woken else { break };
             let me = watches[woken].0.clone();
             settle(&mut queue, dead);
-            // As in `Claim::turn`: remove dead entries that it would watch, and settle again.
+            // As in `QueuedRequest::position_of`: remove dead entries that it would watch, and settle again.
             while let Some(i) = queue.position(&me).filter(|i| queue.entries[*i].held.is_none()) {
                 let Some(gone) = queue.watched_by(i).find(|w| dead.contains(&queue.entries[*w].id)) else {
                     break;

@@ -36,8 +36,8 @@
 
 mod session;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
-use crate::info::{Kind, LockInfo, Participant};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Request, WhenBusy};
+use crate::info::{LockInfo, LockMode, Participant, lock_type};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use session::{Args, Session, unavailable};
@@ -70,8 +70,8 @@ impl PostgresEngine {
             return Err(url.bad("it names no host"));
         }
         // The parser ends the password at the first `@`, and would resolve the rest of it as a host name.
-        let odd = |host: &Host| matches!(host, Host::Tcp(host) if host.contains('@'));
-        if config.get_hosts().iter().any(odd) {
+        let unexpected_rows = |host: &Host| matches!(host, Host::Tcp(host) if host.contains('@'));
+        if config.get_hosts().iter().any(unexpected_rows) {
             return Err(
                 url.bad("there is more than one `@`; write %40 for an `@` in the user or the password")
             );
@@ -97,23 +97,25 @@ impl PostgresEngine {
     }
 
     /// Waits for the grant. Returns the time at which the lease was requested, and the fence.
-    async fn granted(&self, claim: &Claim, request: &Request) -> Result<(lease::LeaseTime, u64)> {
-        let waiter = claim.session.waiter(&claim.holder);
-        let mut watched: Option<Watched<'_>> = None;
+    async fn granted(&self, entry: &QueueEntry, request: &Request) -> Result<(lease::LeaseTime, u64)> {
+        let waiter = entry.session.waiter(&entry.holder);
+        let mut watched: Option<DeathWatch<'_>> = None;
         loop {
             let sent = lease::now();
-            let (next_end, held_by) = match claim.look().await? {
-                Look::Granted(fence) => return Ok((sent, fence)),
+            let (next_end, held_by) = match entry.read_state().await? {
+                EntryState::Granted(fence) => return Ok((sent, fence)),
                 // The request was granted, and its lease ended before the waiter noticed: join the queue again, at
                 // its end.
-                Look::Gone => {
+                EntryState::Gone => {
                     let sent = lease::now();
-                    match claim.enter(request, Patience::Wait).await? {
+                    match entry.enter(request, WhenBusy::Wait).await? {
                         Some(fence) => return Ok((sent, fence)),
                         None => continue,
                     }
                 }
-                Look::Wait { ahead, next_end, held_by } => (next_end, held_by.filter(|_| ahead < LISTENERS)),
+                EntryState::Wait { ahead, next_end, held_by } => {
+                    (next_end, held_by.filter(|_| ahead < LISTENERS))
+                }
             };
             if watched.as_ref().map(|watched| watched.session) != held_by {
                 watched = held_by.and_then(|session| self.watch(session));
@@ -129,13 +131,13 @@ impl PostgresEngine {
                 () = waiter.woken() => {}
                 _ = died => watched = None,
                 () = tokio::time::sleep(nap) => {}
-                reason = claim.session.ended() => return Err(claim.session_lost(reason)),
+                reason = entry.session.ended() => return Err(entry.session_lost(reason)),
             }
         }
     }
 
     /// Starts to watch for the death of a session, if a connection is available for it.
-    fn watch(&self, session: i64) -> Option<Watched<'_>> {
+    fn watch(&self, session: i64) -> Option<DeathWatch<'_>> {
         let permit = self.listeners.try_acquire().ok()?;
         let death = Box::pin(async move {
             let _permit = permit;
@@ -144,11 +146,11 @@ impl PostgresEngine {
                 tokio::time::sleep(LOOK).await;
             }
         });
-        Some(Watched { session, death })
+        Some(DeathWatch { session, death })
     }
 }
 
-struct Watched<'a> {
+struct DeathWatch<'a> {
     session: i64,
     death: BoxFuture<'a, ()>,
 }
@@ -170,28 +172,33 @@ impl Engine for PostgresEngine {
         }
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
             let session = self.session().await?;
             session.allow_for(request.ttl).await?;
-            let mut claim = Claim::new(session, &request);
+            let mut entry = QueueEntry::new(session, &request);
             let sent = lease::now();
-            let (mut sent, mut fence) = match claim.enter(&request, patience).await? {
+            let (mut sent, mut fence) = match entry.enter(&request, when_busy).await? {
                 Some(fence) => (sent, fence),
-                None if patience == Patience::Try => {
-                    claim.left = true;
+                None if when_busy == WhenBusy::Try => {
+                    entry.left = true;
                     return Ok(None);
                 }
-                None => self.granted(&claim, &request).await?,
+                None => self.granted(&entry, &request).await?,
             };
             loop {
                 let lease = Lease::expiring(sent, request.ttl);
                 if lease.is_valid() {
                     let (fence, ttl) = (Fence::new(fence), Some(request.ttl));
-                    return Ok(Some(Acquired { fence, ttl, hold: Box::new(claim.held(&lease)), lease }));
+                    return Ok(Some(Acquired {
+                        fence,
+                        ttl,
+                        hold: Box::new(entry.start_renewal(&lease)),
+                        lease,
+                    }));
                 }
                 // The grant took longer than its lease: renew the lease, if the hold still exists.
-                (sent, fence) = self.granted(&claim, &request).await?;
+                (sent, fence) = self.granted(&entry, &request).await?;
             }
         })
     }
@@ -223,7 +230,7 @@ impl Engine for PostgresEngine {
 }
 
 /// An acquisition, created before its request is sent. Dropping it removes the request from the queue.
-struct Claim {
+struct QueueEntry {
     session: Arc<Session>,
     name: String,
     holder: String,
@@ -233,15 +240,15 @@ struct Claim {
     left: bool,
 }
 
-enum Look {
+enum EntryState {
     Granted(u64),
     Gone,
     Wait { ahead: i64, next_end: Duration, held_by: Option<i64> },
 }
 
-impl Claim {
-    fn new(session: Arc<Session>, request: &Request) -> Claim {
-        Claim {
+impl QueueEntry {
+    fn new(session: Arc<Session>, request: &Request) -> QueueEntry {
+        QueueEntry {
             session,
             name: request.name.to_string(),
             holder: request.tag.holder.clone(),
@@ -252,15 +259,15 @@ impl Claim {
     }
 
     /// Joins the queue. Returns the fence if the lock was granted at once.
-    async fn enter(&self, request: &Request, patience: Patience) -> Result<Option<u64>> {
+    async fn enter(&self, request: &Request, when_busy: WhenBusy) -> Result<Option<u64>> {
         let tag =
             serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))?;
         let (kind, permits) = match request.kind {
-            Kind::Exclusive => ("exclusive", 0),
-            Kind::Shared => ("shared", 0),
-            Kind::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
+            LockMode::Exclusive => ("exclusive", 0),
+            LockMode::Shared => ("shared", 0),
+            LockMode::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
         };
-        let (ttl_ms, impatient) = (self.ttl.as_millis() as i64, patience == Patience::Try);
+        let (ttl_ms, impatient) = (self.ttl.as_millis() as i64, when_busy == WhenBusy::Try);
         let sql = "SELECT granted, used_as FROM lockkeeper.enter($1, $2, $3, $4, $5, $6, $7, $8)";
         let rows = self
             .session
@@ -278,36 +285,36 @@ impl Claim {
                 ],
             )
             .await?;
-        let row = rows.first().ok_or_else(odd)?;
-        if let Some(permits) = row.try_get::<_, Option<i32>>(1).map_err(|_| odd())? {
+        let row = rows.first().ok_or_else(unexpected_rows)?;
+        if let Some(permits) = row.try_get::<_, Option<i32>>(1).map_err(|_| unexpected_rows())? {
             let used_as = match u32::try_from(permits) {
-                Ok(of) if of > 0 => Kind::Permit { of },
-                _ => Kind::Exclusive,
+                Ok(of) if of > 0 => LockMode::Permit { of },
+                _ => LockMode::Exclusive,
             };
             return Err(Error::KindMismatch {
                 name: self.name.clone(),
-                used_as: used_as.lock_in_words(),
-                asked_as: request.kind.lock_in_words(),
+                used_as: lock_type(used_as),
+                asked_as: lock_type(request.kind),
             });
         }
-        Ok(row.try_get::<_, Option<i64>>(0).map_err(|_| odd())?.map(|fence| fence as u64))
+        Ok(row.try_get::<_, Option<i64>>(0).map_err(|_| unexpected_rows())?.map(|fence| fence as u64))
     }
 
-    async fn look(&self) -> Result<Look> {
+    async fn read_state(&self) -> Result<EntryState> {
         let sql = "SELECT granted, place, ends_ms, held_by FROM lockkeeper.look($1, $2, $3)";
         let args: &Args<'_> =
             &[(&self.name, Type::TEXT), (&self.session.number, Type::INT8), (&self.holder, Type::TEXT)];
         let rows = self.session.call(sql, args).await.map_err(|e| self.session_lost(e.to_string()))?;
-        let row = rows.first().ok_or_else(odd)?;
-        if let Some(fence) = row.try_get::<_, Option<i64>>(0).map_err(|_| odd())? {
-            return Ok(Look::Granted(fence as u64));
+        let row = rows.first().ok_or_else(unexpected_rows)?;
+        if let Some(fence) = row.try_get::<_, Option<i64>>(0).map_err(|_| unexpected_rows())? {
+            return Ok(EntryState::Granted(fence as u64));
         }
-        let Some(ahead) = row.try_get::<_, Option<i64>>(1).map_err(|_| odd())? else {
-            return Ok(Look::Gone);
+        let Some(ahead) = row.try_get::<_, Option<i64>>(1).map_err(|_| unexpected_rows())? else {
+            return Ok(EntryState::Gone);
         };
-        let ends_ms: Option<f64> = row.try_get(2).map_err(|_| odd())?;
+        let ends_ms: Option<f64> = row.try_get(2).map_err(|_| unexpected_rows())?;
         let next_end = Duration::from_millis(ends_ms.unwrap_or(0.0).max(0.0) as u64 + 1);
-        Ok(Look::Wait { ahead, next_end, held_by: row.try_get(3).map_err(|_| odd())? })
+        Ok(EntryState::Wait { ahead, next_end, held_by: row.try_get(3).map_err(|_| unexpected_rows())? })
     }
 
     fn session_lost(&self, reason: String) -> Error {
@@ -315,7 +322,7 @@ impl Claim {
     }
 
     /// Starts the renewal.
-    fn held(self, lease: &Lease) -> Held {
+    fn start_renewal(self, lease: &Lease) -> RenewedEntry {
         self.session.bind(&self.holder, lease);
         let (session, holder) = (self.session.clone(), self.holder.clone());
         let renewal = lease::keep_renewed(lease.clone(), self.ttl, move || {
@@ -330,7 +337,7 @@ impl Claim {
                 }
             }
         });
-        Held { _renewal: renewal, claim: self }
+        RenewedEntry { _renewal: renewal, entry: self }
     }
 }
 
@@ -339,10 +346,10 @@ async fn leave(session: &Session, name: &str, holder: &str) -> Result<bool> {
     let sql = "SELECT lockkeeper.leave($1, $2, $3)";
     let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8), (&holder, Type::TEXT)];
     let rows = session.call(sql, args).await?;
-    rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(odd)
+    rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(unexpected_rows)
 }
 
-impl Drop for Claim {
+impl Drop for QueueEntry {
     /// Removes the entry. The request goes over the same connection as `enter`, so it also finds an entry whose
     /// creation is still in flight.
     fn drop(&mut self) {
@@ -356,26 +363,26 @@ impl Drop for Claim {
 }
 
 /// A granted claim.
-struct Held {
+struct RenewedEntry {
     _renewal: Renewal,
-    claim: Claim,
+    entry: QueueEntry,
 }
 
-impl Hold for Held {
+impl Hold for RenewedEntry {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            let Held { _renewal: renewal, mut claim } = *self;
+            let RenewedEntry { _renewal: renewal, mut entry } = *self;
             drop(renewal);
-            let reason = if !claim.session.is_alive() {
-                claim.session.ended().await
-            } else if leave(&claim.session, &claim.name, &claim.holder).await? {
-                claim.left = true;
+            let reason = if !entry.session.is_alive() {
+                entry.session.ended().await
+            } else if leave(&entry.session, &entry.name, &entry.holder).await? {
+                entry.left = true;
                 return Ok(());
             } else {
                 "the server did not know this hold any more".into()
             };
-            claim.left = true;
-            Err(Error::Lost { name: claim.name.clone(), reason })
+            entry.left = true;
+            Err(Error::Lost { name: entry.name.clone(), reason })
         })
     }
 }
@@ -410,7 +417,7 @@ async fn tidy_all(session: &Session) -> Result<()> {
     let sql = "SELECT DISTINCT name FROM lockkeeper.queue
                 WHERE ends <= clock_timestamp() OR NOT lockkeeper.lives(session, $1)";
     for row in session.call(sql, &[(&session.number, Type::INT8)]).await? {
-        tidy(session, row.try_get(0).map_err(|_| odd())?).await?;
+        tidy(session, row.try_get(0).map_err(|_| unexpected_rows())?).await?;
     }
     Ok(())
 }
@@ -423,7 +430,7 @@ async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
     let rows = session.call(sql, &[(&session.number, Type::INT8), (&name, Type::TEXT)]).await?;
     let mut all: Vec<LockInfo> = Vec::new();
     for row in rows {
-        let (name, participant, holds) = participant(&row).ok_or_else(odd)?;
+        let (name, participant, holds) = participant(&row).ok_or_else(unexpected_rows)?;
         if all.last().is_none_or(|last| last.name != name) {
             all.push(LockInfo { name, holders: Vec::new(), waiters: Vec::new() });
         }
@@ -436,17 +443,17 @@ async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
 /// The lock's name, a participant, and whether it is a holder.
 fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)> {
     let kind = match row.try_get(1).ok()? {
-        "exclusive" => Kind::Exclusive,
-        "shared" => Kind::Shared,
-        _ => Kind::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
+        "exclusive" => LockMode::Exclusive,
+        "shared" => LockMode::Shared,
+        _ => LockMode::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
     };
     let tag = serde_json::from_str(row.try_get(3).ok()?).ok()?;
-    let held = row.try_get::<_, Option<i64>>(4).ok()?;
-    let fence = held.and_then(|fence| Fence::new(fence.unsigned_abs()));
+    let start_renewal = row.try_get::<_, Option<i64>>(4).ok()?;
+    let fence = start_renewal.and_then(|fence| Fence::new(fence.unsigned_abs()));
     let since_ms = row.try_get::<_, f64>(5).ok()? as u64;
-    Some((row.try_get(0).ok()?, Participant { tag, kind, since_ms, fence }, held.is_some()))
+    Some((row.try_get(0).ok()?, Participant { tag, kind, since_ms, fence }, start_renewal.is_some()))
 }
 
-fn odd() -> Error {
+fn unexpected_rows() -> Error {
     unavailable("the schema `lockkeeper` returns rows of another form; is it of another version?".into())
 }

@@ -28,12 +28,12 @@ mod listener;
 mod redlock;
 mod server;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Request, WhenBusy};
 use crate::info::LockInfo;
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use listener::Subscription;
-use server::{Answer, PATIENCE, Released, Server};
+use server::{AcquireReply, CALL_TIMEOUT, Released, Server};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,35 +95,35 @@ impl Engine for RedisEngine {
         }
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
-            let mut claim = Claim::new(&self.server, &request);
+            let mut lease_request = LeaseRequest::new(&self.server, &request);
             let tag = tag_text(&request)?;
             let mut free: Option<Subscription> = None;
             loop {
                 let sent = lease::now();
-                let look_again = match claim.ask(&request, &tag).await? {
-                    Answer::Granted { fence } => match claim.held(sent) {
-                        Ok((lease, held)) => {
+                let look_again = match lease_request.try_acquire(&request, &tag).await? {
+                    AcquireReply::Granted { fence } => match lease_request.start_renewal(sent) {
+                        Ok((lease, start_renewal)) => {
                             let (fence, ttl) = (Fence::new(fence), Some(request.ttl));
-                            return Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(held) }));
+                            return Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(start_renewal) }));
                         }
                         // The grant took longer than its lease; another request starts a new one.
                         Err(late) => {
-                            claim = late;
+                            lease_request = late;
                             continue;
                         }
                     },
-                    Answer::Busy { look_again } => look_again,
+                    AcquireReply::Busy { look_again } => look_again,
                 };
-                if patience == Patience::Try {
-                    claim.released = true;
+                if when_busy == WhenBusy::Try {
+                    lease_request.released = true;
                     return Ok(None);
                 }
                 free = match free {
                     // Subscribe BEFORE the attempt that decides to wait, or a release in between would be missed.
-                    None => Some(claim.subscribe().await?),
-                    Some(heard) => until_free(heard, look_again).await,
+                    None => Some(lease_request.subscribe().await?),
+                    Some(subscription) => until_free(subscription, look_again).await,
                 };
             }
         })
@@ -140,18 +140,18 @@ impl Engine for RedisEngine {
     fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
         Box::pin(async move {
             let name = name.map(LockName::to_string);
-            let heard = self.server.when_changed(name.as_deref()).await?;
-            Ok(Box::new(RedisChanges { server: self.server.clone(), name, heard }) as Box<dyn Changes>)
+            let subscription = self.server.when_changed(name.as_deref()).await?;
+            Ok(Box::new(RedisChanges { server: self.server.clone(), name, subscription }) as Box<dyn Changes>)
         })
     }
 }
 
 /// Waits for a message or the end of the first lease. Returns `None` if the subscription is gone.
-async fn until_free(mut heard: Subscription, look_again: Duration) -> Option<Subscription> {
+async fn until_free(mut subscription: Subscription, look_again: Duration) -> Option<Subscription> {
     tokio::select! {
-        message = heard.message() => message.then_some(heard),
+        message = subscription.message() => message.then_some(subscription),
         // One millisecond more than reported, because the server rounds down.
-        () = tokio::time::sleep(look_again + Duration::from_millis(1)) => Some(heard),
+        () = tokio::time::sleep(look_again + Duration::from_millis(1)) => Some(subscription),
     }
 }
 
@@ -162,13 +162,13 @@ fn tag_text(request: &Request) -> Result<String> {
 
 /// The time limit for one attempt of an operation on a lease: a stuck attempt, a new connection and another attempt
 /// fit into a third of the lease.
-fn patience_of(ttl: Duration) -> Duration {
-    (ttl / 10).clamp(Duration::from_millis(10), PATIENCE)
+fn call_timeout(ttl: Duration) -> Duration {
+    (ttl / 10).clamp(Duration::from_millis(10), CALL_TIMEOUT)
 }
 
 /// An acquisition, created before its request is sent. Dropping it releases the lease that the request may have led
 /// to.
-struct Claim {
+struct LeaseRequest {
     server: Arc<Server>,
     name: String,
     holder: String,
@@ -178,9 +178,9 @@ struct Claim {
     released: bool,
 }
 
-impl Claim {
-    fn new(server: &Arc<Server>, request: &Request) -> Claim {
-        Claim {
+impl LeaseRequest {
+    fn new(server: &Arc<Server>, request: &Request) -> LeaseRequest {
+        LeaseRequest {
             server: server.clone(),
             name: request.name.to_string(),
             holder: request.tag.holder.clone(),
@@ -190,8 +190,8 @@ impl Claim {
         }
     }
 
-    async fn ask(&self, request: &Request, tag: &str) -> Result<Answer> {
-        self.server.acquire(PATIENCE, &self.hold(), request.kind, tag).await
+    async fn try_acquire(&self, request: &Request, tag: &str) -> Result<AcquireReply> {
+        self.server.acquire(CALL_TIMEOUT, &self.hold(), request.kind, tag).await
     }
 
     async fn subscribe(&self) -> Result<Subscription> {
@@ -207,7 +207,7 @@ impl Claim {
     }
 
     /// Starts the renewal, or returns the claim if its lease has already expired.
-    fn held(self, sent: lease::LeaseTime) -> Result<(Lease, Held), Claim> {
+    fn start_renewal(self, sent: lease::LeaseTime) -> Result<(Lease, RenewedLease), LeaseRequest> {
         let lease = Lease::expiring(sent, self.ttl);
         if !lease.is_valid() {
             return Err(self);
@@ -218,46 +218,49 @@ impl Claim {
             let (server, name, holder) = (server.clone(), name.clone(), holder.clone());
             async move {
                 let hold = server::Hold { name: &name, holder: &holder, ttl };
-                match server.renew(patience_of(ttl), &hold).await {
+                match server.renew(call_timeout(ttl), &hold).await {
                     Ok(true) => Ok(()),
                     Ok(false) => Err(NotRenewed::Gone("the server does not know this hold any more".into())),
                     Err(_) => Err(NotRenewed::TryAgain),
                 }
             }
         });
-        Ok((lease, Held { _renewal: renewal, claim: self }))
+        Ok((lease, RenewedLease { _renewal: renewal, lease_request: self }))
     }
 }
 
-impl Drop for Claim {
+impl Drop for LeaseRequest {
     /// Releases the lease. The request goes over the same connection as the acquire, so it also releases a grant that
     /// is still in flight. If the connection broke in between, or the runtime is gone, the lease expires.
     fn drop(&mut self) {
         if !self.released {
             let server = self.server.clone();
             let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
-            self.runtime.spawn(async move { server.release(PATIENCE, &name, &holder).await.map(drop) });
+            self.runtime.spawn(async move { server.release(CALL_TIMEOUT, &name, &holder).await.map(drop) });
         }
     }
 }
 
 /// A granted claim. The renewal stops BEFORE the claim is released.
-struct Held {
+struct RenewedLease {
     _renewal: Renewal,
-    claim: Claim,
+    lease_request: LeaseRequest,
 }
 
-impl Hold for Held {
+impl Hold for RenewedLease {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            let Held { _renewal: renewal, mut claim } = *self;
+            let RenewedLease { _renewal: renewal, mut lease_request } = *self;
             drop(renewal);
-            let released = claim.server.release(PATIENCE, &claim.name, &claim.holder).await?;
-            claim.released = true;
+            let released = lease_request
+                .server
+                .release(CALL_TIMEOUT, &lease_request.name, &lease_request.holder)
+                .await?;
+            lease_request.released = true;
             match released {
                 Released::Now | Released::Perhaps => Ok(()),
                 Released::NotHeld => Err(Error::Lost {
-                    name: claim.name.clone(),
+                    name: lease_request.name.clone(),
                     reason: "the server did not know this hold any more".into(),
                 }),
             }
@@ -269,7 +272,7 @@ impl Hold for Held {
 struct RedisChanges {
     server: Arc<Server>,
     name: Option<String>,
-    heard: Subscription,
+    subscription: Subscription,
 }
 
 impl Changes for RedisChanges {
@@ -278,12 +281,12 @@ impl Changes for RedisChanges {
             // This request also ends expired leases, which causes a message.
             let name = self.name.as_deref();
             let first_end = self.server.first_end(name).await?.unwrap_or(Duration::MAX);
-            let heard = tokio::select! {
-                heard = self.heard.message() => heard,
+            let subscription = tokio::select! {
+                subscription = self.subscription.message() => subscription,
                 () = tokio::time::sleep(first_end.saturating_add(Duration::from_millis(1))) => true,
             };
-            if !heard {
-                self.heard = self.server.when_changed(name).await?;
+            if !subscription {
+                self.subscription = self.server.when_changed(name).await?;
             }
             Ok(())
         })

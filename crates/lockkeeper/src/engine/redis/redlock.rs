@@ -15,10 +15,10 @@
 //! Redlock is suitable for doing work once *in most cases* while a minority of the servers is down.
 
 use super::listener::Subscription;
-use super::server::{Answer, PATIENCE, Released, Server};
-use super::{patience_of, server, tag_text};
+use super::server::{AcquireReply, CALL_TIMEOUT, Released, Server};
+use super::{call_timeout, server, tag_text};
 use crate::engine::EngineUrl;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Request, WhenBusy};
 use crate::info::{LockInfo, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, LockName, Result};
@@ -82,11 +82,11 @@ impl Servers {
     /// Sends a request to all servers at once, and returns when the votes decide: a majority for yes, or no majority
     /// possible. After a majority, the other servers get the same time again, since every vote counts when a server
     /// fails later.
-    async fn votes<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Votes
+    async fn votes<'a, F>(&'a self, try_acquire: impl Fn(&'a Server) -> F) -> Votes
     where
         F: Future<Output = Result<bool>> + 'a,
     {
-        let mut answers: FuturesUnordered<F> = self.all.iter().map(ask).collect();
+        let mut answers: FuturesUnordered<F> = self.all.iter().map(try_acquire).collect();
         let mut votes = Votes::default();
         let asked = tokio::time::Instant::now();
         while votes.yes < self.quorum() && votes.yes + answers.len() >= self.quorum() {
@@ -105,11 +105,11 @@ impl Servers {
     }
 
     /// Whether a majority votes yes; an error if too few servers reply to decide.
-    async fn majority<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Result<bool>
+    async fn majority<'a, F>(&'a self, try_acquire: impl Fn(&'a Server) -> F) -> Result<bool>
     where
         F: Future<Output = Result<bool>> + 'a,
     {
-        let votes = self.votes(ask).await;
+        let votes = self.votes(try_acquire).await;
         match votes.yes >= self.quorum() {
             true => Ok(true),
             false if votes.failed.len() > self.all.len() - self.quorum() => {
@@ -155,8 +155,8 @@ impl Servers {
                 seen.entry(key).or_insert((0, holder)).0 += 1;
             }
         }
-        let held = seen.into_iter().filter(|(_, (servers, _))| *servers >= self.quorum());
-        Ok(held
+        let start_renewal = seen.into_iter().filter(|(_, (servers, _))| *servers >= self.quorum());
+        Ok(start_renewal
             .map(|((name, _), (_, holder))| LockInfo { name, holders: vec![holder], waiters: Vec::new() })
             .collect())
     }
@@ -183,40 +183,40 @@ impl Engine for Redlock {
         self.unfenced
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
-            let mut claim = Claim::new(&self.servers, &request);
+            let mut vote_request = VoteRequest::new(&self.servers, &request);
             let tag = tag_text(&request)?;
-            let mut heard: Option<Vec<Subscription>> = None;
+            let mut subscriptions: Option<Vec<Subscription>> = None;
             for attempt in 0u64.. {
-                claim.begin_attempt();
+                vote_request.begin_attempt();
                 let sent = lease::now();
-                let votes = claim.ask(&request, &tag).await;
+                let votes = vote_request.try_acquire(&request, &tag).await;
                 if votes.yes >= self.servers.quorum() {
                     let lease = Lease::expiring(sent, request.ttl);
                     if lease.is_valid() {
                         let ttl = Some(request.ttl);
-                        let hold = Box::new(claim.held(&lease, request, tag));
+                        let hold = Box::new(vote_request.start_renewal(&lease, request, tag));
                         return Ok(Some(Acquired { fence: None, lease, ttl, hold }));
                     }
                 }
                 // A grant without a majority would only block other clients.
-                claim.release_all().await;
+                vote_request.release_all().await;
                 if votes.failed.len() > self.servers.all.len() - self.servers.quorum() {
                     return Err(self.servers.no_majority(&votes.failed));
                 }
-                if patience == Patience::Try {
-                    claim.released = true;
+                if when_busy == WhenBusy::Try {
+                    vote_request.released = true;
                     return Ok(None);
                 }
-                match &mut heard {
-                    None => heard = Some(claim.subscribe().await?),
+                match &mut subscriptions {
+                    None => subscriptions = Some(vote_request.subscribe().await?),
                     // Some votes for us indicate competing clients, which back off as we do; after several attempts
                     // they indicate a holder that lacks some servers.
-                    Some(subscriptions) if votes.yes == 0 || attempt > BACK_OFF_DOUBLINGS => {
-                        let end = claim.first_end().await;
-                        if !until_free(subscriptions, end).await {
-                            heard = None;
+                    Some(active) if votes.yes == 0 || attempt > BACK_OFF_DOUBLINGS => {
+                        let end = vote_request.first_end().await;
+                        if !until_free(active, end).await {
+                            subscriptions = None;
                         }
                     }
                     Some(_) => {}
@@ -243,8 +243,9 @@ impl Engine for Redlock {
     fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
         Box::pin(async move {
             let name = name.map(LockName::to_string);
-            let heard = self.servers.subscribe(|server| server.when_changed(name.as_deref())).await?;
-            Ok(Box::new(RedlockChanges { servers: self.servers.clone(), name, heard }) as Box<dyn Changes>)
+            let subscriptions = self.servers.subscribe(|server| server.when_changed(name.as_deref())).await?;
+            Ok(Box::new(RedlockChanges { servers: self.servers.clone(), name, subscriptions })
+                as Box<dyn Changes>)
         })
     }
 }
@@ -257,12 +258,12 @@ impl Servers {
     {
         let answers: FuturesUnordered<F> = self.all.iter().map(subscribe).collect();
         let answers: Vec<Result<Subscription>> = answers.collect().await;
-        let (heard, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-        if heard.len() < self.quorum() {
+        let (subscriptions, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        if subscriptions.len() < self.quorum() {
             let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
             return Err(self.no_majority(&failed));
         }
-        Ok(heard.into_iter().flatten().collect())
+        Ok(subscriptions.into_iter().flatten().collect())
     }
 
     /// The time until the first lease ends, of one lock or of all, according to the servers that reply.
@@ -274,8 +275,8 @@ impl Servers {
 }
 
 /// Waits for a message of any server, or the end of the first lease. Returns false if a subscription is gone.
-async fn until_free(heard: &mut [Subscription], end: Option<Duration>) -> bool {
-    let mut messages: FuturesUnordered<_> = heard.iter_mut().map(Subscription::message).collect();
+async fn until_free(subscriptions: &mut [Subscription], end: Option<Duration>) -> bool {
+    let mut messages: FuturesUnordered<_> = subscriptions.iter_mut().map(Subscription::message).collect();
     tokio::select! {
         message = messages.next() => message == Some(true),
         // Without a lease, the lock was released in the meantime.
@@ -295,7 +296,7 @@ fn random_below(limit: Duration) -> Duration {
 
 /// An acquisition on all servers, created before its request is sent. Dropping it releases the votes that it may have
 /// got.
-struct Claim {
+struct VoteRequest {
     servers: Arc<Servers>,
     name: String,
     /// The id of the holder, the same for all attempts.
@@ -307,9 +308,9 @@ struct Claim {
     released: bool,
 }
 
-impl Claim {
-    fn new(servers: &Arc<Servers>, request: &Request) -> Claim {
-        Claim {
+impl VoteRequest {
+    fn new(servers: &Arc<Servers>, request: &Request) -> VoteRequest {
+        VoteRequest {
             servers: servers.clone(),
             name: request.name.to_string(),
             holder: request.tag.holder.clone(),
@@ -325,13 +326,13 @@ impl Claim {
         self.owner = format!("{}#{:016x}", self.holder, random());
     }
 
-    async fn ask(&self, request: &Request, tag: &str) -> Votes {
-        self.servers.votes(|server| grant(server, PATIENCE, &self.owner, request, tag)).await
+    async fn try_acquire(&self, request: &Request, tag: &str) -> Votes {
+        self.servers.votes(|server| grant(server, CALL_TIMEOUT, &self.owner, request, tag)).await
     }
 
     /// Releases on all servers, and waits for those that reply soon.
     async fn release_all(&self) {
-        let within = patience_of(self.ttl);
+        let within = call_timeout(self.ttl);
         let all = self.servers.all.iter();
         let _: Vec<_> = all
             .map(|server| server.release(within, &self.name, &self.owner))
@@ -352,14 +353,14 @@ impl Claim {
 
     /// Starts the renewal by repeated acquires: they also acquire the lock on servers that were slow or have lost
     /// their data. No other client can have a majority during the lease.
-    fn held(self, lease: &Lease, request: Request, tag: String) -> Held {
+    fn start_renewal(self, lease: &Lease, request: Request, tag: String) -> RenewedVotes {
         let (servers, ttl) = (self.servers.clone(), self.ttl);
         let asked = Arc::new((self.owner.clone(), request, tag));
         let renewal = lease::keep_renewed(lease.clone(), ttl, move || {
             let (servers, asked) = (servers.clone(), asked.clone());
             async move {
                 let (owner, request, tag) = &*asked;
-                match servers.majority(|server| grant(server, patience_of(ttl), owner, request, tag)).await {
+                match servers.majority(|server| grant(server, call_timeout(ttl), owner, request, tag)).await {
                     Ok(true) => Ok(()),
                     Ok(false) => {
                         Err(NotRenewed::Gone("no majority of the servers knows this hold any more".into()))
@@ -368,17 +369,17 @@ impl Claim {
                 }
             }
         });
-        Held { _renewal: renewal, claim: self }
+        RenewedVotes { _renewal: renewal, vote_request: self }
     }
 }
 
-impl Drop for Claim {
+impl Drop for VoteRequest {
     /// Releases on all servers, like the claim on one server.
     fn drop(&mut self) {
         if self.released {
             return;
         }
-        let (servers, within) = (self.servers.clone(), patience_of(self.ttl));
+        let (servers, within) = (self.servers.clone(), call_timeout(self.ttl));
         let (name, owner) = (std::mem::take(&mut self.name), std::mem::take(&mut self.owner));
         self.runtime.spawn(async move {
             let all = servers.all.iter().map(|server| server.release(within, &name, &owner));
@@ -391,29 +392,29 @@ impl Drop for Claim {
 async fn grant(server: &Server, within: Duration, owner: &str, request: &Request, tag: &str) -> Result<bool> {
     let hold = server::Hold { name: request.name.as_str(), holder: owner, ttl: request.ttl };
     let answer = server.acquire(within, &hold, request.kind, tag).await?;
-    Ok(matches!(answer, Answer::Granted { .. }))
+    Ok(matches!(answer, AcquireReply::Granted { .. }))
 }
 
-struct Held {
+struct RenewedVotes {
     _renewal: Renewal,
-    claim: Claim,
+    vote_request: VoteRequest,
 }
 
-impl Hold for Held {
+impl Hold for RenewedVotes {
     /// Returns when a majority has released; dropping the claim then releases on the other servers.
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            let Held { _renewal: renewal, claim } = *self;
+            let RenewedVotes { _renewal: renewal, vote_request } = *self;
             drop(renewal);
-            let within = patience_of(claim.ttl);
-            let (name, owner) = (&claim.name, &claim.owner);
-            let released = claim.servers.majority(|server| async move {
+            let within = call_timeout(vote_request.ttl);
+            let (name, owner) = (&vote_request.name, &vote_request.owner);
+            let released = vote_request.servers.majority(|server| async move {
                 Ok(!matches!(server.release(within, name, owner).await?, Released::NotHeld))
             });
             match released.await? {
                 true => Ok(()),
                 false => Err(Error::Lost {
-                    name: claim.name.clone(),
+                    name: vote_request.name.clone(),
                     reason: "no majority of the servers knew this hold any more".into(),
                 }),
             }
@@ -424,7 +425,7 @@ impl Hold for Held {
 struct RedlockChanges {
     servers: Arc<Servers>,
     name: Option<String>,
-    heard: Vec<Subscription>,
+    subscriptions: Vec<Subscription>,
 }
 
 impl Changes for RedlockChanges {
@@ -432,8 +433,8 @@ impl Changes for RedlockChanges {
         Box::pin(async move {
             let name = self.name.as_deref();
             let end = self.servers.first_end(name).await.unwrap_or(Duration::from_secs(3600));
-            if !until_free(&mut self.heard, Some(end)).await {
-                self.heard = self.servers.subscribe(|server| server.when_changed(name)).await?;
+            if !until_free(&mut self.subscriptions, Some(end)).await {
+                self.subscriptions = self.servers.subscribe(|server| server.when_changed(name)).await?;
             }
             Ok(())
         })

@@ -2,7 +2,7 @@
 
 use super::listener::{Listener, Subscription};
 use crate::engine::EngineUrl;
-use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::info::{LockInfo, LockMode, Participant, Tag, lock_type};
 use crate::{Error, Fence, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 /// The time limit for a connection or a reply where no lease requires a shorter one.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of attempts before a failure is reported.
 const ATTEMPTS: u32 = 3;
@@ -34,7 +34,7 @@ pub(super) struct Server {
 }
 
 /// The reply to an acquire.
-pub(super) enum Answer {
+pub(super) enum AcquireReply {
     Granted { fence: u64 },
     Busy { look_again: Duration },
 }
@@ -80,22 +80,30 @@ impl Server {
 
     /// Checks that the server replies, and is a Redis server.
     pub async fn check(&self) -> Result<()> {
-        self.call::<i64>(PATIENCE, &["first_end"]).await.map(drop)
+        self.call::<i64>(CALL_TIMEOUT, &["first_end"]).await.map(drop)
     }
 
-    pub async fn acquire(&self, within: Duration, hold: &Hold<'_>, kind: Kind, tag: &str) -> Result<Answer> {
+    pub async fn acquire(
+        &self,
+        within: Duration,
+        hold: &Hold<'_>,
+        kind: LockMode,
+        tag: &str,
+    ) -> Result<AcquireReply> {
         let (permits, ttl_ms) = (permits(kind).to_string(), hold.ttl.as_millis().to_string());
         let kind_text = kind_text(kind);
         let args = ["acquire", hold.name, &kind_text, &permits, hold.holder, &ttl_ms, tag];
         let (verdict, value): (i64, String) = self.call(within, &args).await?;
-        let number = || value.parse::<u64>().map_err(|_| self.odd(&format!("acquire answered {value:?}")));
+        let number = || {
+            value.parse::<u64>().map_err(|_| self.unexpected_reply(&format!("acquire answered {value:?}")))
+        };
         match verdict {
-            1 => Ok(Answer::Granted { fence: number()? }),
-            0 => Ok(Answer::Busy { look_again: Duration::from_millis(number()?) }),
+            1 => Ok(AcquireReply::Granted { fence: number()? }),
+            0 => Ok(AcquireReply::Busy { look_again: Duration::from_millis(number()?) }),
             _ => Err(Error::KindMismatch {
                 name: hold.name.into(),
-                used_as: kind_of(&value).map_or(value, Kind::lock_in_words),
-                asked_as: kind.lock_in_words(),
+                used_as: kind_of(&value).map_or(value, lock_type),
+                asked_as: lock_type(kind),
             }),
         }
     }
@@ -116,12 +124,12 @@ impl Server {
     }
 
     pub async fn inspect(&self, name: &str) -> Result<LockInfo> {
-        let fields: Vec<(String, String)> = self.call(PATIENCE, &["inspect", name]).await?;
+        let fields: Vec<(String, String)> = self.call(CALL_TIMEOUT, &["inspect", name]).await?;
         self.lock_info(name.into(), fields)
     }
 
     pub async fn list(&self) -> Result<Vec<LockInfo>> {
-        let all: Vec<(String, Vec<(String, String)>)> = self.call(PATIENCE, &["list"]).await?;
+        let all: Vec<(String, Vec<(String, String)>)> = self.call(CALL_TIMEOUT, &["list"]).await?;
         let mut all: Vec<LockInfo> =
             all.into_iter().map(|(name, fields)| self.lock_info(name, fields)).collect::<Result<_>>()?;
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -131,7 +139,7 @@ impl Server {
     /// The time until the first lease ends, of one lock or of all.
     pub async fn first_end(&self, name: Option<&str>) -> Result<Option<Duration>> {
         let args = ["first_end", name.unwrap_or_default()];
-        let ms: i64 = self.call(PATIENCE, &args[..1 + usize::from(name.is_some())]).await?;
+        let ms: i64 = self.call(CALL_TIMEOUT, &args[..1 + usize::from(name.is_some())]).await?;
         Ok(u64::try_from(ms).ok().map(Duration::from_millis))
     }
 
@@ -152,19 +160,20 @@ impl Server {
     async fn subscribe(&self, channel: String) -> Result<Subscription> {
         let mut kept = self.listener.lock().await;
         if let Some(listener) = &*kept
-            && let Ok(Some(subscription)) = tokio::time::timeout(PATIENCE, listener.subscribe(&channel)).await
+            && let Ok(Some(subscription)) =
+                tokio::time::timeout(CALL_TIMEOUT, listener.subscribe(&channel)).await
         {
             return Ok(subscription);
         }
-        let pubsub = self.in_time(PATIENCE, self.client.get_async_pubsub()).await?;
+        let pubsub = self.in_time(CALL_TIMEOUT, self.client.get_async_pubsub()).await?;
         let listener = Listener::start(pubsub);
-        match tokio::time::timeout(PATIENCE, listener.subscribe(&channel)).await {
+        match tokio::time::timeout(CALL_TIMEOUT, listener.subscribe(&channel)).await {
             Ok(Some(subscription)) => {
                 *kept = Some(listener);
                 Ok(subscription)
             }
-            Ok(None) => Err(self.odd(&format!("cannot subscribe to the channel `{channel}`"))),
-            Err(_) => Err(self.silent(PATIENCE)),
+            Ok(None) => Err(self.unexpected_reply(&format!("cannot subscribe to the channel `{channel}`"))),
+            Err(_) => Err(self.silent(CALL_TIMEOUT)),
         }
     }
 
@@ -237,7 +246,9 @@ impl Server {
         let mut holders = Vec::new();
         for (_, about) in fields.iter().filter(|(field, _)| field != "kind") {
             let participant = kind.and_then(|kind| participant(kind, about));
-            holders.push(participant.ok_or_else(|| self.odd(&format!("the lock `{name}` is damaged")))?);
+            holders.push(
+                participant.ok_or_else(|| self.unexpected_reply(&format!("the lock `{name}` is damaged")))?,
+            );
         }
         holders.sort_by_key(|holder| holder.fence);
         Ok(LockInfo { name, holders, waiters: Vec::new() })
@@ -251,7 +262,7 @@ impl Server {
         self.unavailable(format!("{} did not answer within {within:?}", self.address))
     }
 
-    fn odd(&self, what: &str) -> Error {
+    fn unexpected_reply(&self, what: &str) -> Error {
         self.unavailable(format!("{}: {what}", self.address))
     }
 
@@ -297,30 +308,30 @@ struct Failure {
     error: Error,
 }
 
-fn permits(kind: Kind) -> u32 {
+fn permits(kind: LockMode) -> u32 {
     match kind {
-        Kind::Exclusive | Kind::Shared => 1,
-        Kind::Permit { of } => of,
+        LockMode::Exclusive | LockMode::Shared => 1,
+        LockMode::Permit { of } => of,
     }
 }
 
 /// The mode as the script stores it.
-fn kind_text(kind: Kind) -> String {
+fn kind_text(kind: LockMode) -> String {
     match kind {
-        Kind::Exclusive | Kind::Shared => "exclusive".into(),
-        Kind::Permit { of } => format!("permits {of}"),
+        LockMode::Exclusive | LockMode::Shared => "exclusive".into(),
+        LockMode::Permit { of } => format!("permits {of}"),
     }
 }
 
-fn kind_of(text: &str) -> Option<Kind> {
+fn kind_of(text: &str) -> Option<LockMode> {
     match text.strip_prefix("permits ") {
-        Some(of) => Some(Kind::Permit { of: of.parse().ok()? }),
-        None => (text == "exclusive").then_some(Kind::Exclusive),
+        Some(of) => Some(LockMode::Permit { of: of.parse().ok()? }),
+        None => (text == "exclusive").then_some(LockMode::Exclusive),
     }
 }
 
 /// Parses "FENCE SINCE TAG".
-fn participant(kind: Kind, about: &str) -> Option<Participant> {
+fn participant(kind: LockMode, about: &str) -> Option<Participant> {
     let mut parts = about.splitn(3, ' ');
     let fence: u64 = parts.next()?.parse().ok()?;
     let since_ms = parts.next()?.parse().ok()?;

@@ -1,6 +1,6 @@
 //! A watch on a node and its children, for observers and displays.
 
-use super::ensemble::{Ensemble, persist};
+use super::ensemble::{Ensemble, retry};
 use crate::Result;
 use crate::engine::{BoxFuture, Changes};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl ZooKeeperChanges {
 
     async fn start(&mut self) -> Result<()> {
         let client = self.ensemble.connect(TTL).await?;
-        let watcher = persist(|| client.watch(&self.path, AddWatchMode::PersistentRecursive)).await;
+        let watcher = retry(|| client.watch(&self.path, AddWatchMode::PersistentRecursive)).await;
         let watcher = watcher.map_err(|e| self.ensemble.refused(&e))?;
         self.watch = Some((watcher, client));
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::nodes::{LockNode, Root};
 use crate::engine::EngineUrl;
-use crate::engine::line::Record;
+use crate::engine::request_queue::RequestRecord;
 use crate::engine::servers::Servers;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -122,7 +122,7 @@ impl Ensemble {
     }
 
     /// All holders and waiters of a lock, by zxid.
-    pub async fn records(&self, lock: &LockNode) -> Result<Vec<(i64, Record)>> {
+    pub async fn records(&self, lock: &LockNode) -> Result<Vec<(i64, RequestRecord)>> {
         let session = self.session(TTL).await?;
         let client = &session.client;
         let children = match self.ask(|| fresh_children(client, lock.path())).await? {
@@ -149,12 +149,12 @@ impl Ensemble {
         Ok(found.into_iter().filter_map(parse).collect())
     }
 
-    /// Calls [`persist`] with a time limit.
+    /// Calls [`retry`] with a time limit.
     async fn ask<T, F>(&self, call: impl FnMut() -> F) -> Result<Result<T, ZkError>>
     where
         F: Future<Output = Result<T, ZkError>>,
     {
-        let asked = timeout(PATIENCE, persist(call)).await;
+        let asked = timeout(PATIENCE, retry(call)).await;
         asked.map_err(|_| unavailable(format!("no answer at {}; does it run?", self.url)))
     }
 
@@ -183,7 +183,7 @@ pub(super) async fn fresh_children(client: &Client, path: &str) -> Result<Vec<St
 }
 
 /// Repeats a request while the connection breaks. Executing the request twice must be harmless.
-pub(super) async fn persist<T, F>(mut call: impl FnMut() -> F) -> Result<T, ZkError>
+pub(super) async fn retry<T, F>(mut call: impl FnMut() -> F) -> Result<T, ZkError>
 where
     F: Future<Output = Result<T, ZkError>>,
 {

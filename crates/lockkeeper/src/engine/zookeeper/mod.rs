@@ -11,14 +11,14 @@
 //! /lockkeeper/NAME/p.HOLDER-0000000009     … a request for a permit
 //! ```
 //!
-//! `NAME` and `HOLDER` are escaped. The data of the lowest nodes is a [`Record`](super::line::Record) as JSON.
+//! `NAME` and `HOLDER` are escaped. The data of the lowest nodes is a [`RequestRecord`](super::line::Record) as JSON.
 //!
 //! # The recipe
 //!
 //! 1. Create the sequential node. If the connection breaks before the reply, look for a node with our unique `HOLDER`
 //!    (after a `sync`, so that a server that lags behind does not hide it) before creating another.
 //! 2. Order the children by sequence number. A request with no conflicting node ahead of it is granted:
-//!    [`Line`](super::line::Line).
+//!    [`RequestQueue`](super::line::Line).
 //! 3. Otherwise watch only the nodes that can lead to the grant, and then read again. Writing the time of the grant
 //!    into our own node proves, at the moment of entry, that node and session still exist.
 //!
@@ -41,13 +41,13 @@
 //! notices at once when another client deletes it.
 
 mod changes;
-mod claim;
 mod ensemble;
 mod nodes;
+mod queue_node;
 
-use super::line;
+use super::request_queue;
 use super::servers::Servers;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
 use std::sync::Arc;
@@ -84,14 +84,14 @@ impl Engine for ZooKeeperEngine {
         }
     }
 
-    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
-        Box::pin(claim::acquire(&self.ensemble, request, patience))
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
+        Box::pin(queue_node::acquire(&self.ensemble, request, when_busy))
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
         Box::pin(async move {
             let records = self.ensemble.records(&self.ensemble.root.of(name)).await?;
-            Ok(line::info(name.as_str(), records))
+            Ok(request_queue::info(name.as_str(), records))
         })
     }
 
@@ -102,7 +102,7 @@ impl Engine for ZooKeeperEngine {
                 let records = self.ensemble.records(&lock).await?;
                 if let Some((_, first)) = records.first() {
                     let name = first.name.clone();
-                    all.push(line::info(&name, records));
+                    all.push(request_queue::info(&name, records));
                 }
             }
             all.sort_by(|a, b| a.name.cmp(&b.name));

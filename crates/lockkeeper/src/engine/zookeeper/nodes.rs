@@ -1,8 +1,8 @@
 //! The names of nodes: see the parent module.
 
 use crate::LockName;
-use crate::engine::line::{Line, Place, escaped};
-use crate::info::Kind;
+use crate::engine::request_queue::{QueuedRequest, RequestQueue, escaped};
+use crate::info::LockMode;
 
 /// The path of all locks of an engine.
 pub(super) struct Root(String);
@@ -50,28 +50,28 @@ impl LockNode {
 }
 
 /// The name of an acquisition's node, up to the number that ZooKeeper appends.
-pub(super) fn prefix(kind: Kind, holder: &str) -> String {
+pub(super) fn prefix(kind: LockMode, holder: &str) -> String {
     let letter = match kind {
-        Kind::Exclusive => 'x',
-        Kind::Shared => 's',
-        Kind::Permit { .. } => 'p',
+        LockMode::Exclusive => 'x',
+        LockMode::Shared => 's',
+        LockMode::Permit { .. } => 'p',
     };
     format!("{letter}.{}-", escaped(holder))
 }
 
 /// The type of lock, as data of the lock's node.
-pub(super) fn lock_data(kind: Kind) -> String {
+pub(super) fn lock_data(kind: LockMode) -> String {
     match kind {
-        Kind::Exclusive | Kind::Shared => "m".into(),
-        Kind::Permit { of } => format!("p{of}"),
+        LockMode::Exclusive | LockMode::Shared => "m".into(),
+        LockMode::Permit { of } => format!("p{of}"),
     }
 }
 
 /// The inverse of [`lock_data`]; any mutex is `Exclusive`.
-pub(super) fn lock_kind(data: &[u8]) -> Option<Kind> {
+pub(super) fn lock_kind(data: &[u8]) -> Option<LockMode> {
     match std::str::from_utf8(data).ok()? {
-        "m" => Some(Kind::Exclusive),
-        permits => Some(Kind::Permit { of: permits.strip_prefix('p')?.parse().ok()? }),
+        "m" => Some(LockMode::Exclusive),
+        permits => Some(LockMode::Permit { of: permits.strip_prefix('p')?.parse().ok()? }),
     }
 }
 
@@ -79,20 +79,20 @@ pub(super) fn lock_kind(data: &[u8]) -> Option<Kind> {
 ///
 /// The numbers wrap around after 2³¹ children; by then the container has been removed many times, unless there was a
 /// waiter all the time.
-pub(super) fn line(lock: Kind, children: &[String]) -> Option<Line> {
-    let place = |child: &String| {
+pub(super) fn queue(lock: LockMode, children: &[String]) -> Option<RequestQueue> {
+    let request = |child: &String| {
         let kind = match (child.split_once('.')?.0, lock) {
-            ("x", _) => Kind::Exclusive,
-            ("s", _) => Kind::Shared,
-            ("p", Kind::Permit { of }) => Kind::Permit { of },
+            ("x", _) => LockMode::Exclusive,
+            ("s", _) => LockMode::Shared,
+            ("p", LockMode::Permit { of }) => LockMode::Permit { of },
             // A request for another semaphore, which is about to detect that and to leave.
-            ("p", _) => Kind::Permit { of: 1 },
+            ("p", _) => LockMode::Permit { of: 1 },
             _ => return None,
         };
         let number = child.rsplit_once('-')?.1.parse().ok()?;
-        Some(Place { id: child.clone(), number, kind })
+        Some(QueuedRequest { id: child.clone(), number, kind })
     };
-    Some(Line::new(children.iter().map(place).collect::<Option<_>>()?))
+    Some(RequestQueue::new(children.iter().map(request).collect::<Option<_>>()?))
 }
 
 #[cfg(test)]
@@ -101,24 +101,25 @@ mod tests {
 
     #[test]
     fn children_are_ordered_by_sequence_number() {
-        let permit = Kind::Permit { of: 3 };
-        let children: Vec<String> = [(Kind::Shared, 12), (Kind::Exclusive, 9), (Kind::Shared, 10)]
-            .map(|(kind, number)| format!("{}{number:010}", prefix(kind, "host-1/2/x.0")))
-            .to_vec();
-        let line = line(Kind::Exclusive, &children).unwrap();
-        let kinds: Vec<Kind> = line.places().iter().map(|place| place.kind).collect();
-        assert_eq!(kinds, [Kind::Exclusive, Kind::Shared, Kind::Shared]);
-        assert_eq!(line.places()[0].id, children[1]);
+        let permit = LockMode::Permit { of: 3 };
+        let children: Vec<String> =
+            [(LockMode::Shared, 12), (LockMode::Exclusive, 9), (LockMode::Shared, 10)]
+                .map(|(kind, number)| format!("{}{number:010}", prefix(kind, "host-1/2/x.0")))
+                .to_vec();
+        let queue = queue(LockMode::Exclusive, &children).unwrap();
+        let kinds: Vec<LockMode> = queue.requests().iter().map(|request| request.kind).collect();
+        assert_eq!(kinds, [LockMode::Exclusive, LockMode::Shared, LockMode::Shared]);
+        assert_eq!(queue.requests()[0].id, children[1]);
         let permits = [format!("{}0000000001", prefix(permit, "h"))];
-        assert_eq!(super::line(permit, &permits).unwrap().places()[0].kind, permit);
+        assert_eq!(super::queue(permit, &permits).unwrap().requests()[0].kind, permit);
         for strange in ["", "x", "x.", "x.h-", "q.h-1", "x.h-y"] {
-            assert_eq!(super::line(permit, &[strange.to_owned()]), None, "{strange:?}");
+            assert_eq!(super::queue(permit, &[strange.to_owned()]), None, "{strange:?}");
         }
     }
 
     #[test]
     fn the_kind_of_a_lock_is_read_back() {
-        for kind in [Kind::Exclusive, Kind::Permit { of: 1 }, Kind::Permit { of: u32::MAX }] {
+        for kind in [LockMode::Exclusive, LockMode::Permit { of: 1 }, LockMode::Permit { of: u32::MAX }] {
             assert_eq!(lock_kind(lock_data(kind).as_bytes()), Some(kind));
         }
         for strange in [&b""[..], b"x", b"p", b"p-1", b"p99999999999", b"\xff"] {

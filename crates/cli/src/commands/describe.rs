@@ -1,0 +1,66 @@
+//! Descriptions of holders and waiters. Text that they supplied is escaped, because it goes to a terminal.
+
+use lockkeeper::{Guard, LockInfo, Participant};
+use lockkeeper_text::Printable;
+use std::time::Duration;
+
+/// The metadata that is shown of holders and waiters: the program and the purpose.
+const SHOWN_METADATA: [&str; 2] = ["command", "purpose"];
+
+/// Describes a participant: `pid 123 on host (pg_dump: nightly backup) for 3 s`.
+pub fn participant(participant: &Participant) -> String {
+    let tag = &participant.tag;
+    // A client of the HTTP or etcd API has no known process.
+    if tag.pid == 0 {
+        return format!("{} for {}", Printable(&tag.holder), age(participant.age()));
+    }
+    let shown: Vec<&str> =
+        SHOWN_METADATA.iter().filter_map(|key| Some(tag.metadata.get(*key)?.as_str())).collect();
+    let shown = if shown.is_empty() { String::new() } else { format!(" ({})", Printable(&shown.join(": "))) };
+    format!("pid {} on {}{shown} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
+}
+
+/// The fence and the time to live of a hold, if it has them: ` with fence 7, time to live 1200 ms`.
+pub fn fence_and_ttl(guard: &Guard) -> String {
+    let fence = guard.fence().map(|fence| format!(" with fence {fence}")).unwrap_or_default();
+    let ttl = guard.ttl().map(|ttl| format!(", time to live {} ms", ttl.as_millis())).unwrap_or_default();
+    format!("{fence}{ttl}")
+}
+
+/// A duration, rounded for display.
+pub fn age(age: Duration) -> String {
+    match age.as_secs() {
+        0 => format!("{} ms", age.as_millis()),
+        s @ 1..60 => format!("{s} s"),
+        s @ 60..3600 => format!("{} min {} s", s / 60, s % 60),
+        s @ 3600..86400 => format!("{} h {} min", s / 3600, s % 3600 / 60),
+        s => format!("{} d {} h", s / 86400, s % 86400 / 3600),
+    }
+}
+
+/// The holders of a lock, on one line.
+pub fn holders(info: &LockInfo) -> String {
+    match &info.holders[..] {
+        [] => "nobody".into(),
+        [holder] => self::participant(holder),
+        [holder, others @ ..] => format!("{} and {} more", self::participant(holder), others.len()),
+    }
+}
+
+/// The name of the program, without its folder. The arguments, or a command line for the shell, may contain secrets.
+pub fn program(command: &[std::ffi::OsString], shell: bool) -> String {
+    let program = match command.first() {
+        Some(program) if !shell => std::path::Path::new(program),
+        _ => std::path::Path::new("sh"),
+    };
+    one_line(&program.file_name().unwrap_or(program.as_os_str()).to_string_lossy())
+}
+
+/// The text on one line, of limited length.
+pub fn one_line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(200) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line,
+    }
+}

@@ -1,0 +1,67 @@
+//! Members with one guard disabled by a bug switch, each with a small system in which the search finds a violation.
+
+use super::bounds::Bounds;
+use lockkeeper_member::BugSwitch;
+
+/// A bug switch, and a system in which the search finds its violation.
+#[derive(Clone, Copy, Debug)]
+pub struct BugSwitchCase {
+    /// The name of the bug switch.
+    pub name: &'static str,
+    /// The cluster's algorithm.
+    pub algorithm: &'static str,
+    /// The bounds of the system.
+    pub bounds: Bounds,
+}
+
+impl BugSwitchCase {
+    /// The bug switch, found by its name.
+    pub fn bug(&self) -> Option<BugSwitch> {
+        BugSwitch::parse(self.name).ok()
+    }
+}
+
+const NAIMI_TREHEL: &str = "naimi-trehel";
+const RICART_AGRAWALA: &str = "ricart-agrawala";
+
+/// All bug switches that this search finds. The simulator finds the others: they concern clients whose leases
+/// differ from those of their members, or leases that are lost without need (`freeze-stops-renewals`).
+pub fn all() -> Vec<BugSwitchCase> {
+    let none = Bounds { crashes: 0, ..Bounds::default() };
+    let sleep = Bounds { sleeps: 1, ..none };
+    let crash = Bounds { crashes: 1, service: true, ..none };
+    let two_wish = Bounds { wishes: 2, ..crash };
+    let election = Bounds { elections: 1, service: true, ..none };
+    let full_clock = Bounds { units: 2, wishes: 2, largest_clock: Some(1), ..election };
+    let four = Bounds { members: 4, crashes: 1, ..none };
+    let late = Bounds { members: 2, units: 5, wishes: 0, late_leases: true, ..none };
+    let drifting = Bounds { units: 6, fast: Some(0), ..late };
+    let find = |name, algorithm, bounds| BugSwitchCase { name, algorithm, bounds };
+    vec![
+        find("no-wait", NAIMI_TREHEL, sleep),
+        find("proposer-waits", NAIMI_TREHEL, sleep),
+        find("waits-for-known-holders-only", NAIMI_TREHEL, sleep),
+        find("no-freeze", NAIMI_TREHEL, sleep),
+        find("answers-old-epochs", NAIMI_TREHEL, sleep),
+        find("grants-without-lease", NAIMI_TREHEL, sleep),
+        find("higher-epochs-dropped", RICART_AGRAWALA, crash),
+        find("lower-epochs-accepted", NAIMI_TREHEL, two_wish),
+        find("report-changes", NAIMI_TREHEL, two_wish),
+        find("idle-instance-dropped", NAIMI_TREHEL, two_wish),
+        find("two-coordinators", NAIMI_TREHEL, election),
+        find("minority-grants", NAIMI_TREHEL, election),
+        find("unstarted-view-left", NAIMI_TREHEL, full_clock),
+        find("starts-without-every-report", NAIMI_TREHEL, four),
+        find("lease-from-arrival", NAIMI_TREHEL, late),
+        find("no-drift", NAIMI_TREHEL, drifting),
+    ]
+}
+
+/// Searches with the exhibit of this name, and returns the run that violates a property, one sentence per line.
+pub fn search(name: &str) -> Result<String, String> {
+    let exhibit = all().into_iter().find(|exhibit| exhibit.name == name);
+    let exhibit = exhibit.ok_or_else(|| format!("there is no exhibit '{name}'"))?;
+    let answer = super::check(exhibit.algorithm, exhibit.bounds, exhibit.bug(), |_| true)?;
+    let wrong = answer.wrong.ok_or_else(|| format!("the search does not find '{name}'"))?;
+    Ok(lockkeeper_lab::famous::story(&wrong.run, &wrong.what))
+}

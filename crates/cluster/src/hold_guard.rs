@@ -1,0 +1,177 @@
+//! [`HoldGuard`]: a hold on a lock.
+
+use crate::engine::LocalSessions;
+use crate::error::{Error, Result};
+use crate::local::HoldState;
+use lockkeeper_member::{Acquisition, Fence, NoFence};
+use lockkeeper_system::lease_clock::now_ns;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A session of a client with the member in its own process. It is closed when its last handle is dropped.
+pub(crate) struct LocalSession {
+    pub engine: Arc<dyn LocalSessions>,
+    /// Keeps the member running for as long as a session exists.
+    pub _member: Arc<dyn Any + Send + Sync>,
+    pub client: u64,
+    /// Holders are warned when this much of the lease is left.
+    pub margin_ns: u64,
+}
+
+impl Drop for LocalSession {
+    fn drop(&mut self) {
+        self.engine.close(self.client);
+    }
+}
+
+/// A hold on a lock, until it is released, dropped or lost.
+///
+/// Dropping it releases the lock, and is safe at any point, also when a task is cancelled.
+#[must_use = "dropping a guard gives the lock up"]
+pub struct HoldGuard {
+    session: Arc<LocalSession>,
+    number: u64,
+    fence: Option<Fence>,
+    name: Arc<str>,
+    released: bool,
+}
+
+impl HoldGuard {
+    pub(crate) fn new(session: Arc<LocalSession>, number: u64, fence: Option<Fence>, name: Arc<str>) -> Self {
+        Self { session, number, fence, name, released: false }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The fence. It is larger than the fences of all earlier holders that conflict with this one. Pass it with every
+    /// write to the protected resource, and let the resource reject lower ones. It fits a signed 64-bit column. For a
+    /// permit of a semaphore it is 0, since permits are not ordered.
+    pub fn fence(&self) -> u64 {
+        self.fence.map_or(0, Fence::number)
+    }
+
+    /// Time for which no conflicting request can be granted, even if the lease is not renewed.
+    pub fn valid_for(&self) -> Duration {
+        match self.hold_state() {
+            HoldState::Until(until_ns) => Duration::from_nanos(until_ns.saturating_sub(now_ns())),
+            HoldState::Lost(_) => Duration::ZERO,
+        }
+    }
+
+    /// The reason why the hold is lost. `None` while it is valid.
+    pub fn loss(&self) -> Option<&'static str> {
+        match self.hold_state() {
+            HoldState::Until(_) => None,
+            HoldState::Lost(why) => Some(why),
+        }
+    }
+
+    /// Time for which a third party may still rely on the last [`valid_for`](Self::valid_for) that it was sent, even if
+    /// the hold has been revoked since. A caller that passes `valid_for` on must keep the guard for this long.
+    pub fn promised_for(&self) -> Duration {
+        let until_ns = self.session.engine.promised_until_ns();
+        Duration::from_nanos(until_ns.saturating_sub(now_ns()))
+    }
+
+    /// Draws a further fence for this hold. It is larger than all fences drawn for the lock before, and smaller than
+    /// those of all later holders. It is meant for holders that pass a new number with each of several writes. Only an
+    /// exclusive hold has further fences.
+    pub fn draw_fence(&self) -> Result<u64> {
+        self.session.engine.draw_fence(self.session.client, self.number).map_err(|why| match why {
+            NoFence::NotHeld => {
+                let reason = self.loss().unwrap_or("it is not held exclusively");
+                Error::Lost { name: self.name.to_string(), reason: String::from(reason) }
+            }
+            NoFence::NotNow => Error::Unavailable(format!(
+                "no further fence can be drawn for `{}` while the view changes: try again",
+                self.name
+            )),
+        })
+    }
+
+    /// Whether the hold is valid at this moment. It may be lost right after the call; only the fence protects the next
+    /// write.
+    pub fn is_valid(&self) -> bool {
+        !self.valid_for().is_zero()
+    }
+
+    /// Resolves with the reason when the hold is being lost, BEFORE a conflicting request can be granted. It resolves a
+    /// margin ahead of the end of the lease, so that the holder has time to stop.
+    pub async fn lost(&self) -> String {
+        self.losing().await
+    }
+
+    /// Like [`lost`](Self::lost), as a future that does not borrow the guard. It also resolves once the lock is
+    /// released.
+    pub fn losing(&self) -> impl Future<Output = String> + Send + use<> {
+        let (session, number) = (self.session.clone(), self.number);
+        async move {
+            // Woken by a change of the session, and once for all holds when the member's lease is about to end. No
+            // timer per hold is needed.
+            let mut changes = session.engine.losses(session.client);
+            let mut expiring = session.engine.expiring();
+            loop {
+                changes.mark_unchanged();
+                expiring.mark_unchanged();
+                let left_ns = match session.engine.hold_state(session.client, number) {
+                    HoldState::Lost(why) => return String::from(why),
+                    HoldState::Until(until_ns) => {
+                        until_ns.saturating_sub(now_ns()).saturating_sub(session.margin_ns)
+                    }
+                };
+                if left_ns == 0 {
+                    return String::from("the lease is about to run out: it was not renewed in time");
+                }
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = expiring.changed() => {}
+                }
+            }
+        }
+    }
+
+    /// The acquisition behind this hold, as a [survey](crate::Member::survey) names it. `None` once its session has
+    /// ended.
+    pub fn acquisition(&self) -> Option<Acquisition> {
+        let session = self.session.engine.session(self.session.client)?;
+        Some(Acquisition { session, number: self.number })
+    }
+
+    /// Releases the lock. Returns an error if it was lost before.
+    pub async fn release(mut self) -> Result<()> {
+        match self.release_hold() {
+            Some(HoldState::Lost(why)) => {
+                Err(Error::Lost { name: self.name.to_string(), reason: String::from(why) })
+            }
+            Some(HoldState::Until(_)) | None => Ok(()),
+        }
+    }
+
+    fn hold_state(&self) -> HoldState {
+        self.session.engine.hold_state(self.session.client, self.number)
+    }
+
+    fn release_hold(&mut self) -> Option<HoldState> {
+        self.released = true;
+        self.session.engine.release(self.session.client, self.number)
+    }
+}
+
+impl Drop for HoldGuard {
+    fn drop(&mut self) {
+        if !self.released {
+            self.release_hold();
+        }
+    }
+}
+
+impl fmt::Debug for HoldGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldGuard").field("name", &self.name).field("fence", &self.fence).finish()
+    }
+}

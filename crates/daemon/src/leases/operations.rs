@@ -1,0 +1,277 @@
+//! Operations on leases, and their results.
+
+use super::id::LeaseId;
+use crate::quotas::Exceeded;
+use lockkeeper_cluster::{LockMode, SessionId};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The protocol of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Protocol {
+    /// JSON over HTTP.
+    Http,
+    /// etcd's gRPC.
+    Etcd,
+}
+
+impl Protocol {
+    /// Its name in the audit log and the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
+/// The caller of an operation, as authenticated by the daemon that received the request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CallerIdentity {
+    /// The protocol of the request.
+    pub protocol: Protocol,
+    /// The name of its token.
+    pub token_name: String,
+    /// Whether it may use leases of other principals.
+    pub admin: bool,
+    /// The name under which quotas count its usage: its token, or its address where no tokens are needed.
+    pub account: String,
+}
+
+/// The properties of a new lease.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LeaseTerms {
+    /// Time to live: the lease ends this long after the last keep-alive.
+    pub ttl: Duration,
+    /// The owner, as shown to other clients.
+    pub owner: String,
+    /// The lease is for a single hold: its time to live begins with the grant, and it ends with the hold.
+    pub one_hold: bool,
+    /// Losing a hold ends the lease. etcd's clients are only notified of the end of their lease.
+    pub ends_with_loss: bool,
+}
+
+/// Distinguishes the holds of a lease on one lock. Requests with the same slot share one hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Slot {
+    /// The lease has a single hold of the lock, as in etcd.
+    Only,
+    /// The client's id of the request.
+    Request(String),
+}
+
+/// A request for a lock.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HoldRequest {
+    /// The lock's name.
+    pub lock: String,
+    /// The slot of the hold within the lease.
+    pub slot: Slot,
+    /// The mode.
+    pub mode: LockMode,
+    /// The timeout; `None`: no timeout.
+    pub timeout: Option<Duration>,
+    /// The purpose, as shown to other clients.
+    pub purpose: String,
+    /// The value that the holder publishes, as the leader of an election.
+    pub value: Vec<u8>,
+    /// The trace id of the request in the logs.
+    pub trace: String,
+}
+
+/// Identifies a hold of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HoldRef {
+    /// By its number within the lease.
+    Number(u64),
+    /// The only hold on this lock.
+    OnlyOn(String),
+}
+
+/// An operation on a lease, performed at the daemon where it lives.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum LeaseOperation {
+    /// Extends the deadline.
+    KeepAlive,
+    /// Ends the lease.
+    Revoke,
+    /// Reads the state of the lease.
+    TimeToLive,
+    /// Releases a hold or withdraws a wait; with a fence, only if the hold has that fence.
+    Release(HoldRef, Option<u64>),
+    /// Changes the value of a hold, if it still has that fence.
+    SetValue {
+        /// The hold.
+        which: HoldRef,
+        /// Its fence.
+        fence: u64,
+        /// The new value.
+        value: Vec<u8>,
+    },
+    /// Withdraws the claim of one request to a hold; it is released unless another request has a claim to it.
+    Abandon(u64),
+}
+
+/// A hold of a lock by a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The lease.
+    pub lease: LeaseId,
+    /// Its number within the lease.
+    pub number: u64,
+    /// The lock's name.
+    pub lock: String,
+    /// The fence; 0 for a permit.
+    pub fence: u64,
+    /// The remaining time in which no other client can be granted the lock, even if nothing is renewed.
+    pub valid_for: Duration,
+    /// The lease's time to live.
+    pub ttl: Duration,
+    /// The value that the holder publishes.
+    pub value: Vec<u8>,
+    /// Version of the value: 1 at first.
+    pub version: u64,
+    /// The fence that was drawn for the last change of the value; at first that of the grant.
+    pub revision: u64,
+}
+
+impl Hold {
+    /// Its key in etcd's API.
+    pub fn key(&self) -> Vec<u8> {
+        key(&self.lock, self.lease)
+    }
+}
+
+/// The key of a lease's hold of a lock in etcd's API.
+pub fn key(lock: &str, lease: LeaseId) -> Vec<u8> {
+    format!("{lock}/{lease}").into_bytes()
+}
+
+/// A hold that was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldLoss {
+    /// Its number within the lease.
+    pub number: u64,
+    /// The lock's name.
+    pub lock: String,
+    /// The reason.
+    pub why: String,
+}
+
+/// The state of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseState {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The remaining time.
+    pub left: Duration,
+    /// Its time to live.
+    pub ttl: Duration,
+    /// The remaining time in which no other client can be granted the locks that it holds, even if nothing is
+    /// renewed; `None` if it holds none.
+    pub valid_for: Option<Duration>,
+    /// Its holds. Omitted in replies to a keep-alive.
+    pub holds: Vec<Hold>,
+    /// The locks that it holds or waits for. Omitted in replies to a keep-alive.
+    pub locks: Vec<String>,
+    /// Holds that it has lost, the newest last.
+    pub lost: Vec<HoldLoss>,
+    /// Its session with the member.
+    pub session: Option<SessionId>,
+}
+
+/// The result of an operation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum OperationReply {
+    /// The state of the lease.
+    Status(LeaseState),
+    /// The lease has ended.
+    Revoked,
+    /// The last fence drawn for the hold, if it was valid until now.
+    Released(Option<u64>),
+    /// The hold with its new value.
+    Set(Hold),
+}
+
+/// A lease in a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LeaseSummary {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The name of the token that created it.
+    pub token_name: String,
+    /// The locks that it holds or waits for.
+    pub locks: Vec<String>,
+}
+
+/// The reason why an operation on a lease failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum LeaseError {
+    /// The lease has ended or never existed.
+    #[error("there is no lease {0}: it ended, or the daemon where it lived is gone")]
+    NoSuchLease(LeaseId),
+    /// The id chosen by the client is in use.
+    #[error("the lease {0} exists already")]
+    LeaseExists(LeaseId),
+    /// The lease ended during a wait.
+    #[error("the lease {0} ended during the wait: {1}")]
+    LeaseEnded(LeaseId, String),
+    /// Another client holds the lock.
+    #[error("`{0}` was not free in time")]
+    Busy(String),
+    /// The wait was withdrawn, by a release or another request of the same session.
+    #[error("the wait for `{0}` was given up")]
+    Withdrawn(String),
+    /// The lock is not held, or not with this fence.
+    #[error("`{0}` is not held with this fence by this lease")]
+    NotHeld(String),
+    /// A limit was exceeded.
+    #[error("{what}: at most {limit} are allowed")]
+    LimitExceeded {
+        /// The description of the limit.
+        what: String,
+        /// Its value.
+        limit: u64,
+    },
+    /// The time to live is too long.
+    #[error("a time to live of {asked_s} s is too long: at most {limit_s} s are allowed")]
+    TtlTooLong {
+        /// The requested time to live, in seconds.
+        asked_s: u64,
+        /// The maximum, in seconds.
+        limit_s: u64,
+    },
+    /// The request is malformed.
+    #[error("{0}")]
+    Invalid(String),
+    /// The lease belongs to another principal.
+    #[error("the lease {0} belongs to another token")]
+    WrongOwner(LeaseId),
+    /// The operation cannot be performed at present.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The member at which the lease lives has stopped.
+    #[error("{0}")]
+    Stopped(String),
+    /// The member at which the lease lives has no lease in the cluster itself, with the reason.
+    #[error("{0}")]
+    MemberHasNoLease(String),
+}
+
+impl From<Exceeded> for LeaseError {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::LimitExceeded { what: exceeded.what(), limit: exceeded.limit as u64 }
+    }
+}
+
+impl From<lockkeeper_cluster::Error> for LeaseError {
+    fn from(error: lockkeeper_cluster::Error) -> Self {
+        use lockkeeper_cluster::Error;
+        match error {
+            Error::BadName(_) | Error::BadOption(_) => Self::Invalid(error.to_string()),
+            Error::Stopped(_) => Self::Stopped(error.to_string()),
+            Error::NoLease(why) => Self::MemberHasNoLease(why),
+            error => Self::Unavailable(error.to_string()),
+        }
+    }
+}

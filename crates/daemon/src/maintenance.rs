@@ -1,0 +1,143 @@
+//! Periodic work: forgetting clients that are gone, writing combined refusals to the audit log, reloading changed
+//! files.
+
+use crate::config::ClientTls;
+use crate::context::DaemonContext;
+use crate::listen::Tls;
+use crate::native::Clients;
+use lockkeeper_cluster::Pem;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime};
+
+/// Period of the work. A removed token must be useless within a second.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Period over which refusals of one kind are combined into one line.
+const REFUSAL_PERIOD: Duration = Duration::from_secs(1);
+
+/// The TLS acceptors of the client ports.
+pub(crate) struct Certificates {
+    files: ClientTls,
+    pub native: Tls,
+    pub http: Tls,
+}
+
+impl Certificates {
+    pub fn read(files: &ClientTls) -> Result<Self, String> {
+        let lock = |alpn| Ok::<_, String>(Arc::new(RwLock::new(crate::tls::acceptor(files, alpn)?)));
+        Ok(Self { files: files.clone(), native: lock(crate::tls::NATIVE)?, http: lock(crate::tls::HTTP)? })
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let (native, http) = (
+            crate::tls::acceptor(&self.files, crate::tls::NATIVE)?,
+            crate::tls::acceptor(&self.files, crate::tls::HTTP)?,
+        );
+        *self.native.write().unwrap_or_else(|e| e.into_inner()) = native;
+        *self.http.write().unwrap_or_else(|e| e.into_inner()) = http;
+        Ok(())
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        let ClientTls { certificate, key, client_authority } = self.files.clone();
+        [Some(certificate), Some(key), client_authority].into_iter().flatten().collect()
+    }
+}
+
+/// Inode, length and modification time of a file, if they can be read. A change of the file changes its version.
+type FileVersion = Option<(u64, u64, SystemTime)>;
+
+/// Files that are reloaded when they change.
+struct WatchedFiles {
+    paths: Vec<PathBuf>,
+    seen: Vec<FileVersion>,
+}
+
+impl WatchedFiles {
+    fn new(paths: Vec<PathBuf>) -> Self {
+        let mut watched = Self { paths, seen: Vec::new() };
+        watched.have_changed();
+        watched
+    }
+
+    /// Whether a file has changed since the previous call.
+    fn have_changed(&mut self) -> bool {
+        let version = |path| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.ino(), file.len(), file.modified().ok()?))
+        };
+        let now: Vec<FileVersion> = self.paths.iter().map(version).collect();
+        now != std::mem::replace(&mut self.seen, now.clone())
+    }
+}
+
+/// Runs for as long as the daemon does.
+pub(crate) async fn run_maintenance(
+    context: Arc<DaemonContext>,
+    clients: Arc<Clients>,
+    tls: Option<Certificates>,
+) {
+    let config = context.member.config();
+    let mut tokens = WatchedFiles::new(context.access.file().map(PathBuf::from).into_iter().collect());
+    let mut for_clients = WatchedFiles::new(tls.as_ref().map(Certificates::paths).unwrap_or_default());
+    let pem = |pem: &Pem| if let Pem::File(path) = pem { Some(path.clone()) } else { None };
+    let of_member = config.tls.iter().flat_map(|tls| [&tls.authority, &tls.certificate, &tls.key]);
+    let mut for_members = WatchedFiles::new(of_member.filter_map(pem).collect());
+    let (mut rights, mut checked_at) = (context.access.changes(), SystemTime::now());
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        clients.forget(context.member.lease() * 3);
+        context.audit.write_counted_refusals(REFUSAL_PERIOD);
+        clients.service().forget_idle_principals();
+        if tokens.have_changed() {
+            report("tokens", context.access.reload());
+        }
+        let now = SystemTime::now();
+        context.access.notify_expired(std::mem::replace(&mut checked_at, now), now);
+        if rights.has_changed().is_ok_and(|changed| changed) {
+            rights.mark_unchanged();
+            clients.service().leases.follow_rights();
+        }
+        if for_clients.have_changed() {
+            report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
+        }
+        if for_members.have_changed() {
+            let reloaded = context.member.reload_certificates();
+            report("certificates of members", reloaded.map_err(|error| error.to_string()));
+        }
+    }
+}
+
+fn report(what: &str, read: Result<(), String>) {
+    match read {
+        Ok(()) => tracing::info!(what, "reloaded"),
+        Err(error) => tracing::error!(what, %error, "cannot be reloaded; the previous version stays in use"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_cluster::{Authority, MemberId};
+
+    #[test]
+    fn certificates_that_cannot_be_used_change_nothing() {
+        let data = tempfile::tempdir().unwrap();
+        let renew = || {
+            let issued = Authority::create(1).unwrap().issue(MemberId(1), &["localhost".into()], 1);
+            issued.unwrap().save(data.path(), MemberId(1)).unwrap()
+        };
+        let (certificate, key) = renew();
+        let files = ClientTls { certificate: certificate.clone(), key, client_authority: None };
+        let certificates = Certificates::read(&files).unwrap();
+        let used = || certificates.native.read().unwrap().config().clone();
+        let first = used();
+        std::fs::write(&certificate, "no certificate").unwrap();
+        assert!(certificates.reload().is_err());
+        assert!(Arc::ptr_eq(&first, &used()));
+        renew();
+        assert_eq!(certificates.reload(), Ok(()));
+        assert!(!Arc::ptr_eq(&first, &used()));
+    }
+}

@@ -1,0 +1,132 @@
+//! Validation of frames from other members, which may have another version or be faulty.
+//!
+//! A frame that passes can be wrong, but it cannot make a member panic, loop forever, or grow without bound. A frame
+//! that does not pass is dropped and reported in a [`Note::Refused`](crate::Note::Refused). Every frame of a correct
+//! member passes.
+
+use crate::member::{Member, Message};
+use crate::{Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, View};
+use lockkeeper_core::algorithms::gate::Gate;
+use lockkeeper_core::mutex::LARGEST_NUMBER;
+use lockkeeper_core::{LockMode, MutualExclusion};
+
+/// The most members of a view.
+pub const MOST_MEMBERS: usize = 1024;
+/// The most options of an algorithm.
+const MOST_OPTIONS: usize = 64;
+/// The most incarnations of members outside of the view that a member remembers.
+const MOST_STRANGERS: usize = 4 * MOST_MEMBERS;
+
+type Verdict = Result<(), &'static str>;
+
+impl View {
+    /// Whether the view is well-formed: each member once and in order, the coordinator among them.
+    pub(crate) fn is_possible(&self) -> bool {
+        let rises = |nodes: &[Node]| nodes.windows(2).all(|pair| pair[0] < pair[1]);
+        self.members.len() <= MOST_MEMBERS
+            && self.missing.len() <= MOST_STRANGERS
+            && rises(&self.members)
+            && self.members.windows(2).all(|pair| pair[0].id != pair[1].id)
+            && self.since.len() == self.members.len()
+            && self.since.iter().all(|&since| since <= self.epoch)
+            && self.has(self.coordinator)
+            && (1..=Fence::LARGEST_EPOCH).contains(&self.epoch)
+            && self.settings.check().is_ok()
+            && self.settings.algorithm.len() <= MOST_OPTIONS
+    }
+}
+
+impl<P: MutualExclusion, B: Bugs> Member<P, B> {
+    /// Whether a correct member can have sent this frame.
+    pub(crate) fn check(&self, frame: &Frame<Message<P>>) -> Verdict {
+        if frame.to != self.me.id {
+            return Err("a frame for another member");
+        }
+        match &frame.body {
+            Body::Renew(renewal) => self.check_renewal(frame.from, renewal),
+            Body::Renewed { duration_ns, .. } if *duration_ns > self.config.cluster.lease_ns => {
+                Err("a lease longer than the cluster's setting")
+            }
+            Body::Join if self.joiners.len() >= MOST_STRANGERS && !self.joiners.contains_key(&frame.from) => {
+                Err("a request to join beyond the limit of joiners")
+            }
+            Body::Freeze { view, .. } => self.check_view(view),
+            Body::Report { chunk, .. } => {
+                chunk.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+            }
+            Body::Start { chunk, .. } => {
+                chunk.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+            }
+            Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } => {
+                check_message::<P>(message)
+            }
+            Body::Reply { locks, .. } => match locks.iter().all(|status| status.lock.is_served()) {
+                true => Ok(()),
+                false => Err("a reply with an invalid lock name"),
+            },
+            Body::Renewed { .. }
+            | Body::Excluded { .. }
+            | Body::Join
+            | Body::More { .. }
+            | Body::Link { .. }
+            | Body::Query { .. } => Ok(()),
+        }
+    }
+
+    /// Bounds the lists of a renewal, and the renewals that a leader stores.
+    fn check_renewal(&self, from: Node, renewal: &Renewal) -> Verdict {
+        if renewal.unreachable.len() > MOST_MEMBERS || renewal.joiners.len() > MOST_STRANGERS {
+            return Err("a renewal that lists too many nodes");
+        }
+        match &self.leader {
+            Some(leader) if !leader.has_room_for(from) => Err("a renewal beyond the limit of the leader"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a view is well-formed and that this member can run its algorithm.
+    fn check_view(&self, view: &View) -> Verdict {
+        if !view.is_possible() {
+            return Err("an invalid view");
+        }
+        match self.check_algorithm(&view.settings, view.members.len()) {
+            Ok(()) => Ok(()),
+            Err(_) => Err("a view whose algorithm this member cannot run"),
+        }
+    }
+
+    /// Whether the table has room for the lock of another member's message. Otherwise the message is not
+    /// acknowledged: its sender keeps it, and the next view, which this member requests, makes it void.
+    pub(crate) fn has_room_for(&self, lock: &LockName) -> bool {
+        lock.is_served() && self.locks.has_room_for(lock, self.config.most_locks)
+    }
+}
+
+/// Checks the name, the mode and the number of a hold in a report or a start.
+fn check_hold(lock: &LockName, mode: LockMode, units: u32) -> Verdict {
+    if !lock.is_served() || !mode.is_possible() {
+        return Err("a hold with an invalid lock name or mode");
+    }
+    let most = match mode {
+        LockMode::Exclusive => 1,
+        LockMode::Shared => u32::MAX / 2,
+        LockMode::Permit { of: permits } => permits,
+    };
+    if units == 0 || units > most {
+        return Err("an impossible number of holds of a lock");
+    }
+    Ok(())
+}
+
+/// Checks that need no instance of the lock: the message may be of a view that has not started yet.
+fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdict {
+    if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
+        return Err("a message with an invalid lock name or clock");
+    }
+    match &message.content {
+        LockContent::Algorithm(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {
+            Err("a message that no site can have sent")
+        }
+        LockContent::Algorithm(_) | LockContent::Wake => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! Delegations: a client enters a lock again without messages.
+
+use crate::support::{Calm, mutex, shared};
+use lockkeeper_member::{Config, Ended, Event, Fence, LockRequest, Query, SessionId, Tag, ToMember};
+use lockkeeper_session::{ClientSession, MAX_DELEGATION_NS, Progress};
+
+/// A client that requests delegations, and the number of messages that it has handled.
+struct Keeper {
+    session: ClientSession,
+    heard: usize,
+}
+
+impl Keeper {
+    fn new(calm: &mut Calm, member: usize, client: u64) -> Self {
+        let mut keeper = Self { session: ClientSession::new(SessionId { client, number: 0 }), heard: 0 };
+        keeper.say(calm, member);
+        keeper
+    }
+
+    fn say(&mut self, calm: &mut Calm, member: usize) {
+        for said in self.session.all_messages(calm.now) {
+            calm.say(member, self.session.id(), said);
+        }
+        self.hear(calm, member);
+    }
+
+    fn hear(&mut self, calm: &mut Calm, member: usize) {
+        while let Some((to, said)) = calm.said.get(self.heard).cloned() {
+            self.heard += 1;
+            if to == self.session.id()
+                && let Some(answer) = self.session.receive(calm.now, said)
+            {
+                calm.say(member, to, answer);
+            }
+        }
+    }
+
+    /// Requests a lock and expects the grant.
+    fn acquire(&mut self, calm: &mut Calm, member: usize, request: &LockRequest) -> (u64, Fence) {
+        let number = self.session.acquire(request.clone());
+        self.say(calm, member);
+        (number, self.fence(number))
+    }
+
+    /// A client at the first member that is granted a lock with a delegation, while another client waits at the third
+    /// member. Returns the client, its acquisition, and the session that waits.
+    fn inside_while_another_waits(calm: &mut Calm) -> (Self, u64, SessionId) {
+        let (mut keeper, before, after) = (Self::new(calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
+        calm.acquire(1, before, 1, &mutex("m"));
+        let number = keeper.session.acquire(kept("m", 100));
+        keeper.say(calm, 0);
+        calm.acquire(2, after, 1, &mutex("m"));
+        calm.release(1, before, 1);
+        keeper.hear(calm, 0);
+        (keeper, number, after)
+    }
+
+    fn fence(&self, number: u64) -> Fence {
+        let Some(Progress::Held(Some(fence))) = self.session.progress(number) else { panic!("not held") };
+        *fence
+    }
+}
+
+fn kept(name: &str, more: u32) -> LockRequest {
+    LockRequest { delegated_entries: more, ..mutex(name) }
+}
+
+#[test]
+fn delegation_is_entered_again_without_messages_and_with_rising_fences() {
+    let mut calm = Calm::new(3, |_| {});
+    let mut a = Keeper::new(&mut calm, 0, 1);
+    let (number, first) = a.acquire(&mut calm, 0, &kept("m", 2));
+    let said = calm.said.len();
+    let mut last = first;
+    for _ in 0..2 {
+        assert!(a.session.keep_as_delegation(calm.now, number));
+        assert!(!a.session.may_use(calm.now, number), "the delegation is idle");
+        assert_eq!(a.session.reenter(calm.now, &mutex("other")), None);
+        assert_eq!(a.session.reenter(calm.now, &shared("m")), None);
+        assert_eq!(a.session.reenter(calm.now, &mutex("m")), Some(number));
+        assert!(a.session.may_use(calm.now, number));
+        assert!(a.fence(number) > last);
+        last = a.fence(number);
+    }
+    assert_eq!(calm.said.len(), said, "no message was sent");
+    assert!(!a.session.keep_as_delegation(calm.now, number), "the delegation allowed two further entries");
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    // The next holder, at another member, has a higher fence than all of these entries.
+    let b = calm.session(1, 2);
+    calm.acquire(1, b, 1, &mutex("m"));
+    assert!(calm.granted(b, 1).unwrap().unwrap() > last);
+}
+
+#[test]
+fn idle_delegation_is_recalled_when_another_client_waits() {
+    for member in [0, 1] {
+        let mut calm = Calm::new(3, |_| {});
+        let mut a = Keeper::new(&mut calm, 0, 1);
+        let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+        assert!(a.session.keep_as_delegation(calm.now, number));
+        let b = calm.session(member, 2);
+        calm.acquire(member, b, 1, &mutex("m"));
+        assert_eq!(calm.granted(b, 1), None, "the delegation counts as a hold at the member");
+        a.hear(&mut calm, 0);
+        assert!(calm.granted(b, 1).is_some(), "the idle delegation was released");
+    }
+}
+
+#[test]
+fn delegation_granted_while_others_wait_allows_only_immediate_entries() {
+    let mut calm = Calm::new(3, |_| {});
+    let (mut a, number, c) = Keeper::inside_while_another_waits(&mut calm);
+    let first = a.fence(number);
+    let most = Config::new([]).max_contended_entries;
+    for _ in 0..most {
+        assert!(a.session.keep_as_delegation(calm.now, number));
+        assert_eq!(a.session.reenter(calm.now, &mutex("m")), Some(number));
+        assert_eq!(a.session.end_delegations(calm.now), [], "the lock is in use");
+    }
+    assert_eq!(a.fence(number).clock(), first.clock() + u64::from(most));
+    assert!(!a.session.keep_as_delegation(calm.now, number), "the limit of entries while others wait");
+    let last = a.fence(number);
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    assert!(calm.granted(c, 1).expect("granted").expect("a fence") > last);
+}
+
+#[test]
+fn idle_delegation_ends_at_once_if_another_client_waits() {
+    let mut calm = Calm::new(3, |_| {});
+    let (mut a, number, _) = Keeper::inside_while_another_waits(&mut calm);
+    assert!(a.session.keep_as_delegation(calm.now, number));
+    assert_eq!(a.session.end_delegations(calm.now), [ToMember::Release { number }]);
+    // A single member serves its clients strictly in order.
+    let mut calm = Calm::new(1, |_| {});
+    let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
+    calm.acquire(0, b, 1, &mutex("m"));
+    let number = a.session.acquire(kept("m", 100));
+    a.say(&mut calm, 0);
+    calm.acquire(0, b, 2, &mutex("m"));
+    calm.release(0, b, 1);
+    a.hear(&mut calm, 0);
+    assert!(!a.session.keep_as_delegation(calm.now, number));
+}
+
+#[test]
+fn delegation_in_use_is_released_by_its_present_user_after_a_recall() {
+    let mut calm = Calm::new(3, |_| {});
+    let mut a = Keeper::new(&mut calm, 0, 1);
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    assert!(a.session.keep_as_delegation(calm.now, number));
+    let tag = Tag { owner: "the second".into(), purpose: String::new() };
+    assert!(a.session.reenter(calm.now, &LockRequest { tag: tag.clone(), ..mutex("m") }).is_some());
+    let b = calm.session(1, 2);
+    calm.acquire(1, b, 1, &mutex("m"));
+    a.hear(&mut calm, 0);
+    assert_eq!(calm.granted(b, 1), None);
+    assert!(!a.session.keep_as_delegation(calm.now, number), "the delegation was recalled");
+    // A query shows the present user and its fence.
+    calm.happens(2, Event::Query(1, Query::ALL));
+    let tables = calm.surveys.last().expect("an answer");
+    let holders: Vec<_> = tables.iter().flat_map(|(_, table)| table).flat_map(|lock| &lock.holders).collect();
+    assert_eq!((holders[0].tag.clone(), holders[0].fence), (tag, Some(a.fence(number))));
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    assert!(calm.granted(b, 1).is_some());
+}
+
+#[test]
+fn non_blocking_request_recalls_an_idle_delegation_but_not_one_in_use() {
+    let mut calm = Calm::new(1, |_| {});
+    let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
+    let try_it = LockRequest { timeout_ns: Some(0), ..mutex("m") };
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    calm.acquire(0, b, 1, &try_it);
+    assert_eq!(calm.ended(b, 1), None, "the delegation is being recalled");
+    a.hear(&mut calm, 0);
+    assert_eq!(calm.ended(b, 1), Some(Ended::Busy));
+    a.session.release(number);
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    assert!(a.session.keep_as_delegation(calm.now, number));
+    calm.acquire(0, b, 2, &try_it);
+    a.hear(&mut calm, 0);
+    assert!(calm.granted(b, 2).is_some());
+}
+
+#[test]
+fn delegation_ends_with_its_time_limit_and_with_the_lease() {
+    let mut calm = Calm::new(1, |_| {});
+    let mut a = Keeper::new(&mut calm, 0, 1);
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    assert!(a.session.keep_as_delegation(calm.now, number));
+    assert_eq!(a.session.next_delegation_end_ns(), Some(calm.now + MAX_DELEGATION_NS));
+    assert_eq!(a.session.end_delegations(calm.now + MAX_DELEGATION_NS - 1), []);
+    assert_eq!(a.session.reenter(calm.now + MAX_DELEGATION_NS, &mutex("m")), None);
+    assert_eq!(a.session.end_delegations(calm.now + MAX_DELEGATION_NS), [ToMember::Release { number }]);
+    a.session.max_delegation_ns = u64::MAX;
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    let until = a.session.lease_until_ns();
+    assert!(!a.session.keep_as_delegation(until, number));
+    assert!(a.session.keep_as_delegation(until - 1, number));
+    assert_eq!(a.session.reenter(until, &mutex("m")), None);
+}

@@ -1,0 +1,338 @@
+//! The requests of a page, and their limits.
+
+use lockkeeper_core::mutex::parse_site;
+use lockkeeper_core::{SiteId, registry};
+use lockkeeper_lab::check::{Fault, Faults, Question};
+use lockkeeper_lab::compare::Sweep;
+use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::election::ElectionSpec;
+use lockkeeper_lab::network::{Partition, parse_probability};
+use lockkeeper_lab::recording::Limits;
+use lockkeeper_lab::spec::{
+    Action, DetectorSpec, LoadSpec, Scripted, Spec, parse_holders, parse_site_at, parse_site_during,
+};
+use lockkeeper_lab::{Scenario, Time};
+use serde::Deserialize;
+use std::time::Duration;
+
+/// The limits of a recorded run.
+pub const RUN: Limits = Limits { processes: 64, steps: 20_000, messages: 60_000 };
+/// The time limit of a run.
+pub const RUN_TIME: Duration = Duration::from_secs(20);
+/// The time limit of a check.
+pub const CHECK_TIME: Duration = Duration::from_secs(120);
+/// The maximum number of states of a check.
+pub const CHECK_STATES: u64 = 5_000_000;
+/// The time limit of a comparison.
+pub const COMPARE_TIME: Duration = Duration::from_secs(300);
+const MOST_ENTRIES: u64 = 20_000;
+const MOST_SIZES: usize = 8;
+const LARGEST_SIZE: usize = 127;
+const MOST_FAULTS: u8 = 3;
+
+/// A run with flags, as for `lockkeeper sim`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    algorithm: String,
+    sites: usize,
+    #[serde(default)]
+    settings: Vec<String>,
+    load: String,
+    entries: u64,
+    delay: String,
+    cs: String,
+    fifo: bool,
+    #[serde(default)]
+    loss: String,
+    #[serde(default)]
+    duplicate: String,
+    #[serde(default)]
+    crash: Vec<String>,
+    #[serde(default)]
+    recover: Vec<String>,
+    #[serde(default)]
+    pause: Vec<String>,
+    #[serde(default)]
+    partition: Vec<String>,
+    detector: String,
+    #[serde(default)]
+    holder: String,
+    #[serde(default)]
+    readers: String,
+    /// The sites that start an election, if the algorithm is one.
+    #[serde(default)]
+    initiators: Vec<String>,
+    pub seed: u64,
+}
+
+impl RunRequest {
+    /// The election to run; `None` if the algorithm is not an election.
+    pub fn election(&self) -> Result<Option<ElectionSpec>, String> {
+        if registry::find_election(&self.algorithm).is_none() {
+            return Ok(None);
+        }
+        few_sites(self.sites)?;
+        let mut spec = ElectionSpec::new(&self.algorithm, self.sites);
+        spec.system.settings = settings(&self.settings)?;
+        self.network_and_faults(&mut spec.system, self.sites)?;
+        let at_first = spec.first_crash();
+        for text in &self.initiators {
+            spec.initiators.push(match text.contains('@') {
+                true => parse_site_at(text, self.sites)?,
+                false => (site(text, self.sites)?, at_first),
+            });
+        }
+        Ok(Some(spec))
+    }
+
+    /// The run of a mutual exclusion algorithm.
+    pub fn spec(&self) -> Result<Spec, String> {
+        known(&self.algorithm)?;
+        few_sites(self.sites)?;
+        if self.entries > MOST_ENTRIES {
+            return Err(format!("a run on this page has at most {MOST_ENTRIES} entries"));
+        }
+        let mut spec = Spec::new(&self.algorithm, self.sites);
+        spec.settings = settings(&self.settings)?;
+        let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
+        spec.load = LoadSpec::parse(&self.load)?;
+        spec.entries = self.entries;
+        spec.warmup = Some(0);
+        spec.cs = Some(delay(&self.cs)?);
+        spec.readers = probability("the share of readers", &self.readers)?;
+        if !self.holder.is_empty() {
+            spec.holders = parse_holders(&self.holder, spec.sites)?;
+        }
+        self.network_and_faults(&mut spec, processes)?;
+        Ok(spec)
+    }
+
+    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), String> {
+        spec.network.delay = delay(&self.delay)?;
+        spec.network.fifo = self.fifo;
+        spec.network.loss = probability("the loss", &self.loss)?;
+        spec.network.duplicate = probability("the duplication", &self.duplicate)?;
+        spec.detector = DetectorSpec::parse(&self.detector)?;
+        for text in &self.partition {
+            spec.network.partitions.push(Partition::parse(text, processes)?);
+        }
+        spec.script = self.faults(processes)?;
+        Ok(())
+    }
+
+    fn faults(&self, processes: usize) -> Result<Vec<Scripted>, String> {
+        let mut script = Vec::new();
+        for text in &self.crash {
+            let (site, at) = parse_site_at(text, processes)?;
+            script.push(Scripted { at, action: Action::Crash(site) });
+        }
+        for text in &self.recover {
+            let (site, at) = parse_site_at(text, processes)?;
+            script.push(Scripted { at, action: Action::Recover(site) });
+        }
+        for text in &self.pause {
+            let (site, at, to) = parse_site_during(text, processes)?;
+            script.push(Scripted { at, action: Action::Pause(site) });
+            if to != Time::NEVER {
+                script.push(Scripted { at: to, action: Action::Resume(site) });
+            }
+        }
+        script.sort_by_key(|scripted| scripted.at);
+        Ok(script)
+    }
+}
+
+/// A scenario to run.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlayRequest {
+    scenario: String,
+}
+
+impl PlayRequest {
+    /// A scenario of the server's own.
+    pub fn new(scenario: &str) -> Self {
+        Self { scenario: scenario.into() }
+    }
+
+    /// The text of the scenario.
+    pub fn text(&self) -> &str {
+        &self.scenario
+    }
+
+    /// The parsed scenario.
+    pub fn scenario(&self) -> Result<Scenario, String> {
+        // Delay matrices are read from files, and a page must not be able to read files of this machine.
+        let names_a_file = |line: &str| {
+            line.split_once(':').is_some_and(|(_, value)| value.trim_start().starts_with("matrix"))
+        };
+        if self.scenario.lines().any(names_a_file) {
+            return Err(NO_MATRIX.into());
+        }
+        let scenario = Scenario::parse("scenario", &self.scenario)?;
+        few_sites(scenario.spec.sites)?;
+        Ok(scenario)
+    }
+}
+
+/// A check, as for `lockkeeper check`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckRequest {
+    algorithm: String,
+    sites: usize,
+    #[serde(default)]
+    settings: Vec<String>,
+    /// Number of requests of each site. `None`: without limit.
+    requests: Option<u8>,
+    /// Whether channels are FIFO. `None`: as the algorithm assumes.
+    fifo: Option<bool>,
+    #[serde(default)]
+    crashes: u8,
+    #[serde(default)]
+    restarts: u8,
+    #[serde(default)]
+    losses: u8,
+    #[serde(default)]
+    duplicates: u8,
+    #[serde(default)]
+    forgets: u8,
+    #[serde(default)]
+    suspicions: u8,
+}
+
+impl CheckRequest {
+    /// The system to check.
+    pub fn question(&self) -> Result<Question, String> {
+        if !lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == self.algorithm) {
+            known(&self.algorithm)?;
+        }
+        let mut faults = Faults::default();
+        for (fault, times) in [
+            (Fault::Crash, self.crashes),
+            (Fault::Restart, self.restarts),
+            (Fault::Loss, self.losses),
+            (Fault::Duplicate, self.duplicates),
+            (Fault::Forget, self.forgets),
+            (Fault::Suspicion, self.suspicions),
+        ] {
+            if times > MOST_FAULTS {
+                return Err(format!("on this page, each kind of fault happens at most {MOST_FAULTS} times"));
+            }
+            faults = faults.with(fault, times);
+        }
+        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));
+        Ok(Question {
+            requests: self.requests,
+            fifo: self.fifo,
+            faults,
+            settings: settings(&self.settings)?,
+            threads,
+            ..Question::new(&self.algorithm, self.sites)
+        })
+    }
+}
+
+/// A comparison, as for `lockkeeper compare`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompareRequest {
+    algorithms: Vec<String>,
+    sites: Vec<usize>,
+    loads: Vec<String>,
+    seeds: u64,
+    cs: String,
+}
+
+impl CompareRequest {
+    /// The parameters of the comparison.
+    pub fn sweep(&self) -> Result<Sweep, String> {
+        for algorithm in &self.algorithms {
+            known(algorithm)?;
+        }
+        if self.sites.len() > MOST_SIZES || self.sites.iter().any(|&sites| sites > LARGEST_SIZE) {
+            return Err(format!(
+                "a comparison on this page has at most {MOST_SIZES} sizes of at most {LARGEST_SIZE} sites"
+            ));
+        }
+        if !(1..=10).contains(&self.seeds) {
+            return Err("a comparison on this page has 1 to 10 seeds".into());
+        }
+        let loads: Result<Vec<LoadSpec>, String> =
+            self.loads.iter().map(|load| LoadSpec::parse(load)).collect();
+        Ok(Sweep {
+            algorithms: once(&self.algorithms),
+            sites: once(&self.sites),
+            loads: once(&loads?),
+            seeds: self.seeds,
+            cs: delay(&self.cs)?,
+            settings: Vec::new(),
+            readers: 0.5,
+        })
+    }
+}
+
+const NO_MATRIX: &str = "a delay matrix is read from a file, which only 'lockkeeper sim' does, not the page";
+
+fn delay(text: &str) -> Result<Delay, String> {
+    if text.trim_start().starts_with("matrix") { Err(NO_MATRIX.into()) } else { Delay::parse(text.trim()) }
+}
+
+fn probability(what: &str, text: &str) -> Result<f64, String> {
+    if text.trim().is_empty() { Ok(0.0) } else { parse_probability(what, text.trim()) }
+}
+
+fn site(text: &str, sites: usize) -> Result<SiteId, String> {
+    let wrong = || format!("there is no site '{text}': sites are numbered from 1 to {sites}");
+    parse_site(text, sites).ok_or_else(wrong)
+}
+
+fn few_sites(sites: usize) -> Result<(), String> {
+    match sites {
+        1..=60 => Ok(()),
+        _ => Err(format!("a run on this page has 1 to 60 sites, and {sites} were asked for")),
+    }
+}
+
+fn known(algorithm: &str) -> Result<(), String> {
+    registry::find(algorithm).map(|_| ()).ok_or_else(|| format!("there is no algorithm '{algorithm}'"))
+}
+
+fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
+    let read = |pair: &String| match pair.split_once('=') {
+        Some((name, value)) => Ok((name.trim().into(), value.trim().into())),
+        None => Err(format!("a setting is written name=value, not '{pair}'")),
+    };
+    given.iter().map(read).collect()
+}
+
+/// The elements without duplicates, in their order.
+fn once<T: PartialEq + Clone>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for item in given {
+        if !once.contains(item) {
+            once.push(item.clone());
+        }
+    }
+    once
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_cannot_make_the_server_read_a_file() {
+        let text = "algorithm: lamport\nsites: 3\ndelay:  matrix:/etc/hostname\n0 S1 requests\n";
+        let error = PlayRequest { scenario: text.into() }.scenario().unwrap_err();
+        assert!(error.contains("matrix"), "{error}");
+        assert!(delay(" matrix:/etc/hostname").is_err());
+    }
+
+    #[test]
+    fn large_systems_are_rejected_before_they_are_built() {
+        let text = "algorithm: maekawa\nsites: 1000000\n0 S1 requests\n";
+        assert!(PlayRequest { scenario: text.into() }.scenario().unwrap_err().contains("1 to 60 sites"));
+    }
+}

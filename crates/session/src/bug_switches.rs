@@ -1,0 +1,210 @@
+//! Bug switches: members and clients that are wrong on purpose, for tests that must detect it.
+//!
+//! Members and clients are generic over [`Bugs`]. Daemons and the library use [`NoBugs`], which has no size and for which
+//! every check is the constant `false`: the compiler removes the check together with the wrong code. Simulations use
+//! `Option<BugSwitch>`, which is a [`Bugs`] only with the cargo feature `bug-switches`.
+//!
+//! The feature alone would not be enough. Cargo unites the features of a build, and the binary `lockkeeper` contains the
+//! simulation as well as the daemon, so the feature is on in both. The type parameter separates them: the member of
+//! a daemon has no field in which a bug switch could be set.
+
+use core::fmt::Debug;
+
+/// The bug switches of a member or a client: [`NoBugs`], or one that is chosen at run time.
+pub trait Bugs: sealed::Sealed + Copy + Debug + Default + Send + Sync + 'static {
+    /// Whether this safeguard is left out.
+    fn has(self, bug: BugSwitch) -> bool;
+}
+
+/// No bug switch, the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoBugs;
+
+impl Bugs for NoBugs {
+    #[inline(always)]
+    fn has(self, _: BugSwitch) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "bug-switches")]
+impl Bugs for Option<BugSwitch> {
+    #[inline]
+    fn has(self, bug: BugSwitch) -> bool {
+        self == Some(bug)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::NoBugs {}
+    #[cfg(feature = "bug-switches")]
+    impl Sealed for Option<super::BugSwitch> {}
+}
+
+/// One safeguard that is left out. For simulations only: each of these can violate mutual exclusion or liveness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum BugSwitch {
+    /// A frame of an epoch that is not installed yet is acknowledged and dropped.
+    HigherEpochsDropped,
+    /// A frame of an old epoch is handled as one of the present epoch.
+    LowerEpochsAccepted,
+    /// A release that arrives while the member is frozen is applied at once, so the report is wrong.
+    ReportChanges,
+    /// A frozen member does not renew its lease.
+    FreezeStopsRenewals,
+    /// A member continues in the old view after its report, instead of freezing.
+    NoFreeze,
+    /// A leader starts a view that another leader proposed, instead of proposing one of its own.
+    TwoCoordinators,
+    /// A new leader does not replace a view that was decided and not started.
+    UnstartedViewLeft,
+    /// A view starts before every member has reported.
+    StartsWithoutEveryReport,
+    /// The start does not wait for the leases of missing members.
+    NoWait,
+    /// The start waits only for missing members that are known to have had holds.
+    WaitsForKnownHoldersOnly,
+    /// The leader waits before the proposal, not before the start.
+    ProposerWaits,
+    /// Renewals are answered for any epoch.
+    AnswersOldEpochs,
+    /// A leader answers renewals without a confirmation of its leadership.
+    MinorityGrants,
+    /// A member's lease is counted from the arrival of the answer.
+    LeaseFromArrival,
+    /// A client's lease is counted from the arrival of the answer.
+    ClientLeaseFromArrival,
+    /// A client gets a full lease although less is left of its member's own.
+    ClientOutlivesMember,
+    /// Grants do not check that the member's lease runs.
+    GrantsWithoutLease,
+    /// A session ends when its client is silent, without a wait for its lease.
+    SilentClientForgotten,
+    /// A revocation frees the lock at once.
+    RevokedAtOnce,
+    /// A member drops the instance of an idle lock.
+    IdleInstanceDropped,
+    /// Waits do not allow for clock drift.
+    NoDrift,
+    /// A member that leaves sends its departure notice while its clients hold locks.
+    LeavesInUse,
+    /// The fences for further entries of a delegation are not reserved.
+    NothingSetAside,
+    /// A client does not end a delegation when it is recalled or expires.
+    DelegationsNeverEnd,
+    /// A member uses the times of its own configuration, and a leader waits for its own lease, although earlier views
+    /// may have granted longer ones.
+    OwnLeaseWaitedFor,
+    /// A member runs the algorithm of its own configuration, not that of the view.
+    OwnAlgorithm,
+    /// The first view of a cluster starts at once, although a cluster of the same members may just have lost its
+    /// disks.
+    FounderDoesNotWait,
+    /// The founder of a cluster waits for one lease of its own settings, although the members may have had a longer
+    /// one before they lost their disks.
+    FounderWaitsForOwnLease,
+    /// A table that is full of idle locks stays full: no view that would drop them is requested, new names are
+    /// refused permanently, and messages about new names are acknowledged and dropped.
+    TableNeverReclaimed,
+    /// Work on all holds is done in one step, regardless of their number.
+    OneBigStep,
+    /// A client sends each request once and does not repeat it while its connection stays open.
+    RequestsSentOnce,
+    /// A client keeps a link to a daemon that never answers its keep-alives.
+    SilentLinkKept,
+    /// A daemon reports to a client without a session that it can rely on its hold for as long as the daemon's own
+    /// clock allows, without an allowance for drift.
+    LeaseWithoutDrift,
+}
+
+impl BugSwitch {
+    /// All bug switches, with their names.
+    #[cfg(feature = "bug-switches")]
+    pub const ALL: &[(&str, Self)] = &[
+        ("higher-epochs-dropped", Self::HigherEpochsDropped),
+        ("lower-epochs-accepted", Self::LowerEpochsAccepted),
+        ("report-changes", Self::ReportChanges),
+        ("freeze-stops-renewals", Self::FreezeStopsRenewals),
+        ("no-freeze", Self::NoFreeze),
+        ("two-coordinators", Self::TwoCoordinators),
+        ("unstarted-view-left", Self::UnstartedViewLeft),
+        ("starts-without-every-report", Self::StartsWithoutEveryReport),
+        ("no-wait", Self::NoWait),
+        ("waits-for-known-holders-only", Self::WaitsForKnownHoldersOnly),
+        ("proposer-waits", Self::ProposerWaits),
+        ("answers-old-epochs", Self::AnswersOldEpochs),
+        ("minority-grants", Self::MinorityGrants),
+        ("lease-from-arrival", Self::LeaseFromArrival),
+        ("client-lease-from-arrival", Self::ClientLeaseFromArrival),
+        ("client-outlives-member", Self::ClientOutlivesMember),
+        ("grants-without-lease", Self::GrantsWithoutLease),
+        ("silent-client-forgotten", Self::SilentClientForgotten),
+        ("revoked-at-once", Self::RevokedAtOnce),
+        ("idle-instance-dropped", Self::IdleInstanceDropped),
+        ("no-drift", Self::NoDrift),
+        ("leaves-in-use", Self::LeavesInUse),
+        ("nothing-set-aside", Self::NothingSetAside),
+        ("delegations-never-end", Self::DelegationsNeverEnd),
+        ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
+        ("own-algorithm", Self::OwnAlgorithm),
+        ("founder-does-not-wait", Self::FounderDoesNotWait),
+        ("founder-waits-for-own-lease", Self::FounderWaitsForOwnLease),
+        ("table-never-reclaimed", Self::TableNeverReclaimed),
+        ("one-big-step", Self::OneBigStep),
+        ("requests-sent-once", Self::RequestsSentOnce),
+        ("silent-link-kept", Self::SilentLinkKept),
+        ("lease-without-drift", Self::LeaseWithoutDrift),
+    ];
+
+    /// Earlier names, which are still accepted.
+    #[cfg(feature = "bug-switches")]
+    const FORMER: &[(&str, Self)] = &[
+        ("wedge-stops-renewals", Self::FreezeStopsRenewals),
+        ("no-wedge", Self::NoFreeze),
+        ("kept-for-ever", Self::DelegationsNeverEnd),
+        ("requests-said-once", Self::RequestsSentOnce),
+    ];
+
+    /// The bug switch of this name. The error lists the names.
+    #[cfg(feature = "bug-switches")]
+    pub fn parse(name: &str) -> Result<Self, alloc::string::String> {
+        let mut known = Self::ALL.iter().chain(Self::FORMER);
+        known.find(|(known, _)| *known == name).map(|(_, bug)| *bug).ok_or_else(|| {
+            let names: alloc::vec::Vec<&str> = Self::ALL.iter().map(|(known, _)| *known).collect();
+            alloc::format!("there is no bug switch '{name}': there is {}", names.join(", "))
+        })
+    }
+
+    /// The name.
+    #[cfg(feature = "bug-switches")]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, bug)| *bug == self).map_or("", |(name, _)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClientLink, ClientSettings, SessionId};
+
+    #[test]
+    fn a_client_without_bug_switches_stores_nothing_for_them() {
+        assert_eq!(size_of::<NoBugs>(), 0);
+        let id = SessionId { client: 1, number: 1 };
+        let link: ClientLink = ClientLink::new(id, ClientSettings::new(1), 0, 0, 0);
+        // The type of a client that does not name bug switches is the one that cannot have any.
+        let _: &ClientLink<NoBugs> = &link;
+    }
+
+    #[cfg(feature = "bug-switches")]
+    #[test]
+    fn every_bug_switch_is_found_by_its_name_and_by_its_former_one() {
+        for (name, bug) in BugSwitch::ALL {
+            assert_eq!((BugSwitch::parse(name), bug.name()), (Ok(*bug), *name));
+        }
+        assert_eq!(BugSwitch::parse("no-wedge"), Ok(BugSwitch::NoFreeze));
+        assert!(BugSwitch::parse("perfect").unwrap_err().contains("no-freeze"));
+    }
+}

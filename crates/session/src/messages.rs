@@ -1,0 +1,182 @@
+//! The messages between a client and its member.
+
+use crate::{Fence, LockMode, LockName};
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// A description of a request for operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Tag {
+    /// The owner.
+    pub owner: String,
+    /// The purpose of the request.
+    pub purpose: String,
+}
+
+impl Tag {
+    /// Checks owner and purpose: see [`check_tag`](crate::check_tag).
+    pub fn check(&self) -> Result<(), crate::BadText> {
+        crate::check_tag(&self.owner)?;
+        crate::check_tag(&self.purpose)
+    }
+}
+
+/// A request for a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRequest {
+    /// The lock's name.
+    pub lock: LockName,
+    /// The mode.
+    pub mode: LockMode,
+    /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another
+    /// member is needed. An idle delegation of a client of the same member is recalled for it.
+    pub timeout_ns: Option<u64>,
+    /// The longest hold: after this time, the lock is revoked.
+    pub longest_hold_ns: Option<u64>,
+    /// Whether a session that holds the lock may acquire it once more.
+    pub reentrant: bool,
+    /// Number of further entries that the client asks for as a delegation: see [`ToClient::Granted`]. Only for
+    /// exclusive requests without a longest hold.
+    pub delegated_entries: u32,
+    /// The description for operators.
+    pub tag: Tag,
+}
+
+impl LockRequest {
+    /// An exclusive, blocking request for one lock, without timeout.
+    pub fn exclusive(lock: LockName) -> Self {
+        let (mode, tag) = (LockMode::Exclusive, Tag::default());
+        Self {
+            lock,
+            mode,
+            timeout_ns: None,
+            longest_hold_ns: None,
+            reentrant: false,
+            delegated_entries: 0,
+            tag,
+        }
+    }
+}
+
+/// A message from a client to its member. All variants may be duplicated and reordered without harm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToMember {
+    /// Opens the session, or keeps it alive.
+    KeepAlive {
+        /// When the message was sent, on the client's clock; returned in the answer.
+        sent_ns: u64,
+        /// Whether the message opens the session. Without it, a session that the member does not know is lost.
+        first: bool,
+        /// The client knows the outcome of every acquisition with a lower number.
+        settled: u64,
+    },
+    /// Requests a lock.
+    Acquire {
+        /// The number of the acquisition.
+        number: u64,
+        /// The client knows the outcome of every acquisition with a lower number.
+        settled: u64,
+        /// The request.
+        request: LockRequest,
+    },
+    /// Releases a lock, or cancels the request if it was not granted yet.
+    Release {
+        /// The number of the acquisition.
+        number: u64,
+    },
+    /// The delegation has ended but the lock is in use; it is released when the present user leaves. This is the
+    /// answer to [`ToClient::Recall`], and the client sends it unasked when the delegation expires.
+    InUse {
+        /// The number of the acquisition.
+        number: u64,
+        /// The fence of the entry, for operators.
+        fence: Option<Fence>,
+        /// The description of the present user, for operators.
+        tag: Tag,
+    },
+    /// Closes the session. The client uses none of its holds any more.
+    Close,
+}
+
+/// The generation of a session. A session that ended and was opened again under the same id, at the same incarnation
+/// of the member or another one, has another generation, and none of the holds of the previous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Generation {
+    /// The incarnation of the member.
+    pub incarnation: u64,
+    /// The session's number in that incarnation, rising from 0.
+    pub number: u64,
+}
+
+/// A message from a member to a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// The answer to a keep-alive: the session is valid.
+    Alive {
+        /// The generation of the session that this lease belongs to.
+        generation: Generation,
+        /// The `sent_ns` of the keep-alive.
+        sent_ns: u64,
+        /// Duration of the session's lease, counted from `sent_ns`.
+        duration_ns: u64,
+        /// Revoked acquisitions, which the client must not use although the lease runs.
+        revoked: Vec<u64>,
+    },
+    /// The lock is granted; the client may use it while its lease runs.
+    Granted {
+        /// The generation of the session that holds the lock.
+        generation: Generation,
+        /// The number of the acquisition.
+        number: u64,
+        /// The fence for the protected resource; `None` for one of several permits, which are not
+        /// ordered among themselves.
+        fence: Option<Fence>,
+        /// Number of further entries that are delegated to the client. It makes them one after the other, with the
+        /// fences that follow this one, until the delegation is recalled, and for [`MAX_DELEGATION_NS`](crate::MAX_DELEGATION_NS) at
+        /// most.
+        delegated_entries: u32,
+        /// Another client waits already: the client may enter again only immediately after a release.
+        contended: bool,
+    },
+    /// Recalls a delegation: another client waits. The client makes no more entries and releases the lock at once, or
+    /// when its present user leaves.
+    Recall {
+        /// The number of the acquisition.
+        number: u64,
+    },
+    /// The acquisition has ended.
+    Ended {
+        /// The number of the acquisition.
+        number: u64,
+        /// The outcome.
+        outcome: Ended,
+    },
+    /// The member does not know this session: its holds are lost.
+    NoSession,
+}
+
+/// The outcome of an acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Ended {
+    /// The client released the lock.
+    Released,
+    /// The client cancelled the request before it was granted.
+    Cancelled,
+    /// The request's timeout expired before the grant.
+    TimedOut,
+    /// The request is non-blocking, and a client of this member holds the lock or waits for it.
+    Busy,
+    /// The lock was revoked: by an operator, or because its longest hold was over.
+    Revoked,
+    /// The lock cannot be requested in this way.
+    Refused,
+    /// The member is leaving: use another one.
+    Leaving,
+    /// The lock is new to the member, whose clients already use as many locks as it serves. Requests succeed again
+    /// when some of these are released.
+    Full {
+        /// The most locks that this member serves at a time.
+        limit: u32,
+    },
+}

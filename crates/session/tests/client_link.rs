@@ -1,0 +1,278 @@
+//! When a client repeats its messages, gives up a daemon and connects to another one.
+
+use lockkeeper_session::{
+    ClientLink, ClientSettings, Connection, Ended, Generation, LinkEnd, LockName, LockRequest, Progress,
+    SessionId, ToClient, ToMember,
+};
+
+const MS: u64 = 1_000_000;
+const LEASE: u64 = 1_000 * MS;
+const GENERATION: Generation = Generation { incarnation: 1, number: 0 };
+
+fn link() -> ClientLink {
+    ClientLink::new(SessionId { client: 1, number: 1 }, ClientSettings::new(3), 0, 0, 0)
+}
+
+fn open() -> ClientLink {
+    let mut link = link();
+    link.opened(0, LEASE);
+    assert!(matches!(sent(&mut link)[..], [ToMember::KeepAlive { first: true, .. }]));
+    link
+}
+
+fn alive() -> ClientLink {
+    let mut link = open();
+    promise(&mut link, 0, 0, Vec::new());
+    link
+}
+
+fn promise(link: &mut ClientLink, now: u64, sent_ns: u64, revoked: Vec<u64>) {
+    link.receive(now, ToClient::Alive { generation: GENERATION, sent_ns, duration_ns: LEASE, revoked });
+}
+
+fn grant(link: &mut ClientLink, now: u64, number: u64) {
+    link.receive(
+        now,
+        ToClient::Granted {
+            generation: GENERATION,
+            number,
+            fence: None,
+            delegated_entries: 0,
+            contended: false,
+        },
+    );
+}
+
+fn sent(link: &mut ClientLink) -> Vec<ToMember> {
+    link.take_messages().collect()
+}
+
+fn request(name: &str) -> LockRequest {
+    LockRequest::exclusive(LockName::new(name))
+}
+
+/// Polls the link at each of its wake times. Returns the messages that it sends, with their times.
+fn run(link: &mut ClientLink, until: u64) -> Vec<(u64, ToMember)> {
+    let mut all = Vec::new();
+    while link.wake_ns() <= until {
+        let now = link.wake_ns();
+        link.poll(now);
+        assert!(link.wake_ns() > now, "a poll leaves nothing to do at the same time");
+        all.extend(sent(link).into_iter().map(|message| (now, message)));
+    }
+    all
+}
+
+#[test]
+fn keep_alive_is_sent_every_fifth_of_a_lease() {
+    let mut link = alive();
+    let keep_alives: Vec<u64> = run(&mut link, LEASE - 1).into_iter().map(|(at, _)| at / MS).collect();
+    assert_eq!(keep_alives, [200, 400, 600, 800]);
+}
+
+#[test]
+fn keep_alive_is_sent_earlier_after_a_renewal_shorter_than_a_lease() {
+    let mut link = open();
+    let duration_ns = 100 * MS;
+    link.receive(0, ToClient::Alive { generation: GENERATION, sent_ns: 0, duration_ns, revoked: Vec::new() });
+    assert_eq!(link.wake_ns(), 20 * MS);
+}
+
+#[test]
+fn request_is_repeated_until_it_is_answered() {
+    let mut link = alive();
+    let number = link.acquire(0, request("m")).unwrap();
+    assert!(matches!(sent(&mut link)[..], [ToMember::Acquire { .. }]));
+    let mut requests = 0;
+    for beat in 1..=10 {
+        let now = beat * 200 * MS;
+        let repeated = run(&mut link, now);
+        requests += repeated.iter().filter(|(_, said)| matches!(said, ToMember::Acquire { .. })).count();
+        promise(&mut link, now, now, Vec::new());
+    }
+    assert_eq!(requests, 4, "2 s are four halves of a lease");
+    grant(&mut link, 2_000 * MS, number);
+    let after = run(&mut link, 2_900 * MS);
+    assert!(after.iter().all(|(_, said)| matches!(said, ToMember::KeepAlive { .. })), "{after:?}");
+}
+
+#[test]
+fn release_is_repeated_until_it_is_answered() {
+    let mut link = alive();
+    let number = link.acquire(0, request("m")).unwrap();
+    grant(&mut link, 0, number);
+    link.release(0, number);
+    sent(&mut link);
+    let repeated = run(&mut link, 900 * MS);
+    assert!(repeated.iter().any(|(at, said)| (*at, said) == (500 * MS, &ToMember::Release { number })));
+    link.receive(900 * MS, ToClient::Ended { number, outcome: Ended::Released });
+    promise(&mut link, 900 * MS, 900 * MS, Vec::new());
+    let after = run(&mut link, 1_800 * MS);
+    assert!(after.iter().all(|(_, said)| matches!(said, ToMember::KeepAlive { .. })), "{after:?}");
+}
+
+#[test]
+fn revoked_hold_is_released_by_a_message() {
+    let mut link = alive();
+    let number = link.acquire(0, request("m")).unwrap();
+    grant(&mut link, 0, number);
+    sent(&mut link);
+    link.receive(MS, ToClient::Ended { number, outcome: Ended::Revoked });
+    assert_eq!(sent(&mut link), [ToMember::Release { number }]);
+    promise(&mut link, 2 * MS, MS, vec![number]);
+    assert_eq!(sent(&mut link), [ToMember::Release { number }], "the member has not received the first one");
+}
+
+#[test]
+fn many_waiting_requests_are_repeated_in_turns() {
+    let mut link = alive();
+    for n in 0..1_000 {
+        link.acquire(0, request(&format!("m{n}"))).unwrap();
+    }
+    sent(&mut link);
+    let mut repeated = Vec::new();
+    for beat in 1..=10 {
+        let now = beat * 200 * MS;
+        let messages = run(&mut link, now);
+        let acquires = messages.into_iter().filter_map(|(_, said)| match said {
+            ToMember::Acquire { number, .. } => Some(number),
+            _ => None,
+        });
+        let before = repeated.len();
+        repeated.extend(acquires);
+        assert!(repeated.len() - before <= 512, "at most two turns in one interval");
+        promise(&mut link, now, now, Vec::new());
+    }
+    repeated.sort_unstable();
+    repeated.dedup();
+    assert_eq!(repeated.len(), 1_000, "each of them was repeated");
+}
+
+#[test]
+fn daemon_that_answers_no_keep_alive_for_a_lease_is_given_up() {
+    let mut link = open();
+    let numbers = [link.acquire(0, request("a")).unwrap(), link.acquire(0, request("b")).unwrap()];
+    run(&mut link, LEASE - 1);
+    assert_eq!(link.ended(), None);
+    run(&mut link, LEASE);
+    assert_eq!((link.ended(), link.next_daemon()), (Some(LinkEnd::Silent), 1));
+    let moved: Vec<u64> = link.take_moved().into_iter().map(|(number, _)| number).collect();
+    assert_eq!(moved, numbers, "in the order of the requests");
+    assert!(link.acquire(LEASE, request("c")).is_none());
+}
+
+#[test]
+fn grant_without_a_lease_does_not_keep_a_silent_link() {
+    let mut link = open();
+    let number = link.acquire(0, request("a")).unwrap();
+    grant(&mut link, 1, number);
+    run(&mut link, LEASE);
+    assert_eq!(link.ended(), Some(LinkEnd::Silent));
+}
+
+#[test]
+fn silent_daemon_is_given_up_only_once_a_request_waits() {
+    let mut link = open();
+    run(&mut link, 10 * LEASE);
+    assert_eq!(link.ended(), None, "an operator may look at a member that does not serve");
+    link.acquire(10 * LEASE, request("a")).unwrap();
+    link.poll(10 * LEASE);
+    assert_eq!(link.ended(), Some(LinkEnd::Silent));
+}
+
+#[test]
+fn reconnecting_does_not_excuse_a_silent_daemon() {
+    let mut link = open();
+    link.acquire(0, request("a")).unwrap();
+    for n in 1..10 {
+        link.closed(n * LEASE / 10);
+        assert_eq!(link.connection(), Connection::Connecting { daemon: 0 });
+        link.opened(n * LEASE / 10, LEASE);
+    }
+    link.poll(LEASE);
+    assert_eq!(link.ended(), Some(LinkEnd::Silent));
+}
+
+#[test]
+fn session_that_expires_ends_its_link_and_the_next_daemon_is_tried() {
+    let mut link = alive();
+    let number = link.acquire(0, request("a")).unwrap();
+    grant(&mut link, 0, number);
+    run(&mut link, LEASE);
+    assert_eq!((link.ended(), link.next_daemon()), (Some(LinkEnd::Expired), 1));
+    assert!(link.take_moved().is_empty(), "a hold is lost, not moved");
+}
+
+#[test]
+fn session_unknown_to_its_member_is_opened_again_at_the_same_daemon() {
+    let mut link = alive();
+    link.acquire(0, request("a")).unwrap();
+    link.receive(1, ToClient::NoSession);
+    assert_eq!((link.ended(), link.next_daemon()), (Some(LinkEnd::Unknown), 0));
+    assert_eq!(link.take_moved().len(), 1);
+}
+
+#[test]
+fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
+    let mut link = alive();
+    let held = link.acquire(0, request("a")).unwrap();
+    grant(&mut link, 0, held);
+    let waits = link.acquire(0, request("b")).unwrap();
+    link.closed(1);
+    assert_eq!(link.connection(), Connection::Connecting { daemon: 0 }, "the daemon that knows the session");
+    link.not_opened(2);
+    assert_eq!((link.is_retired(), link.ended(), link.next_daemon()), (true, None, 1));
+    assert_eq!(link.take_moved().into_iter().map(|(number, _)| number).collect::<Vec<_>>(), [waits]);
+    assert!(link.session().may_use(3, held));
+    run(&mut link, 60 * MS);
+    assert_eq!(link.connection(), Connection::Connecting { daemon: 0 });
+    link.opened(60 * MS, LEASE);
+    let said = sent(&mut link);
+    assert!(
+        said.contains(&ToMember::Release { number: waits }),
+        "the moved request is cancelled here: {said:?}"
+    );
+    link.receive(61 * MS, ToClient::Ended { number: waits, outcome: Ended::Cancelled });
+    link.release(62 * MS, held);
+    link.receive(63 * MS, ToClient::Ended { number: held, outcome: Ended::Released });
+    link.poll(64 * MS);
+    assert_eq!(link.ended(), Some(LinkEnd::Closed), "the retired link has no holds left");
+    assert_eq!(sent(&mut link), [ToMember::Close]);
+}
+
+#[test]
+fn requests_move_away_from_a_member_that_leaves() {
+    let mut link = alive();
+    let held = link.acquire(0, request("a")).unwrap();
+    grant(&mut link, 0, held);
+    let waits = link.acquire(0, request("b")).unwrap();
+    link.receive(1, ToClient::Ended { number: waits, outcome: Ended::Leaving });
+    assert_eq!(link.take_moved().len(), 1);
+    assert!(link.is_retired() && link.session().may_use(1, held));
+    assert_eq!(link.session().progress(waits), Some(&Progress::Ended(Ended::Leaving)));
+}
+
+#[test]
+fn daemons_are_tried_for_five_leases_and_at_least_six_seconds() {
+    for (lease_ns, patience) in [(0, 6_000 * MS), (LEASE, 6_000 * MS), (3 * LEASE, 15_000 * MS)] {
+        let id = SessionId { client: 1, number: 1 };
+        let mut link = ClientLink::new(id, ClientSettings::new(3), 2, lease_ns, 0);
+        let (mut now, mut tried) = (0, Vec::new());
+        while link.ended().is_none() {
+            match link.connection() {
+                Connection::Connecting { daemon } => {
+                    tried.push(daemon);
+                    link.not_opened(now);
+                }
+                Connection::Pausing { until_ns, .. } => {
+                    now = until_ns;
+                    link.poll(now);
+                }
+                Connection::Open { .. } => unreachable!(),
+            }
+        }
+        assert_eq!(link.ended(), Some(LinkEnd::Unreachable));
+        assert_eq!(tried[..4], [2, 0, 1, 2]);
+        assert!(now > patience && now <= patience + 100 * MS, "{now}");
+    }
+}
