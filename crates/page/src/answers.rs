@@ -7,7 +7,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use lockkeeper_core::registry;
-use lockkeeper_lab::check::{self, Answer};
+use lockkeeper_lab::check::{self, CheckReport};
 use lockkeeper_lab::compare::{Comparison, Sweep, plots};
 use lockkeeper_lab::recording::{self, Recording};
 use lockkeeper_lab::{Progress, Scenario, famous, figures, mutants};
@@ -103,25 +103,25 @@ fn played(wish: &PlayWish, progress: &Progress) -> Result<Film, String> {
 
 /// Runs a check; streams the counts until it ends.
 pub async fn check(State(desk): State<Desk>, asked: Asked<CheckWish>) -> Result<Response, Refusal> {
-    let question = wish(asked)?.question().map_err(Refusal::usage)?;
+    let spec = wish(asked)?.spec().map_err(Refusal::usage)?;
     desk.lines(wishes::CHECK_TIME, move |teller| {
         let mut due = teller.now_and_then();
-        let answer = check::check(&question, |sofar| {
+        let report = check::check(&spec, |progress| {
             if due() {
                 teller.tell(&json!({ "sofar": {
-                    "distinct": sofar.distinct, "generated": sofar.generated, "depth": sofar.depth
+                    "distinct": progress.distinct, "generated": progress.generated, "depth": progress.depth
                 }}));
             }
-            sofar.distinct < wishes::CHECK_STATES && teller.goes_on()
+            progress.distinct < wishes::CHECK_STATES && teller.goes_on()
         });
-        Ok(json!({ "answer": answered(&answer.map_err(told)?) }))
+        Ok(json!({ "answer": answered(&report.map_err(told)?) }))
     })
 }
 
-fn answered(answer: &Answer) -> Value {
-    let scenario = answer.counterexample.as_ref().map(|found| &found.scenario);
-    let breach = answer.counterexample.as_ref().map(|found| found.breach.property.breach());
-    let mut value = serde_json::to_value(answer).unwrap_or_default();
+fn answered(report: &CheckReport) -> Value {
+    let scenario = report.counterexample.as_ref().and_then(|found| found.scenario.as_ref());
+    let breach = report.counterexample.as_ref().map(|found| found.breach.property.breach());
+    let mut value = serde_json::to_value(report).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.insert("scenario".into(), json!(scenario));
         object.insert("breach".into(), json!(breach));
