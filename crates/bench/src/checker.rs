@@ -6,7 +6,7 @@
 
 use lockkeeper_checker_models::lamport_mutex::LamportMutex;
 use lockkeeper_lab::check::net::Net;
-use lockkeeper_lab::check::search::Search;
+use lockkeeper_lab::explore::{Search, SearchLimits};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -78,8 +78,8 @@ pub fn search(by: Searcher, max_clock: u8) -> Result<Searched, String> {
 fn lockkeeper(spec: LamportMutex) -> u64 {
     let net = Net::new(spec);
     let mut search = Search::new(&net, 1);
-    let _ = search.run(u64::MAX, |_| true);
-    search.sofar().distinct
+    let _ = search.run(SearchLimits::NONE, |_| true);
+    search.progress().distinct
 }
 
 #[cfg(feature = "stateright")]

@@ -7,7 +7,7 @@
 use lockkeeper_checker_models::lamport_mutex::LamportMutex;
 use lockkeeper_checker_models::stateright_model;
 use lockkeeper_lab::check::net::Net;
-use lockkeeper_lab::check::search::Search;
+use lockkeeper_lab::explore::{Search, SearchLimits};
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
 use stateright::{Checker, Model};
@@ -47,8 +47,8 @@ fn measured(run: impl FnOnce() -> u64) -> Measured {
 fn lockkeeper() -> u64 {
     let net = Net::new(SPEC);
     let mut search = Search::new(&net, 1);
-    let _ = search.run(u64::MAX, |_| true);
-    search.sofar().distinct
+    let _ = search.run(SearchLimits::NONE, |_| true);
+    search.progress().distinct
 }
 
 fn stateright() -> u64 {

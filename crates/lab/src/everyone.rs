@@ -3,10 +3,11 @@
 //! That takes minutes, so unit tests are built without it and know no algorithm by name. Code that runs an
 //! algorithm is tested from `tests/`.
 
-pub(crate) use all::{visit, visit_election, visit_variant};
+pub(crate) use all::{visit, visit_election, visit_election_variant, visit_variant};
 
 #[cfg(not(test))]
 mod all {
+    pub(crate) use crate::mutants::election::visit as visit_election_variant;
     pub(crate) use crate::mutants::visit as visit_variant;
     pub(crate) use lockkeeper_core::registry::{visit, visit_election};
 }
@@ -25,6 +26,13 @@ mod all {
     }
 
     pub(crate) fn visit_election<V: ElectionVisitor>(_name: &str, _visitor: V) -> Option<V::Output> {
+        None
+    }
+
+    pub(crate) fn visit_election_variant<V: mutants::election::Visitor>(
+        _name: &str,
+        _visitor: V,
+    ) -> Option<V::Output> {
         None
     }
 }

@@ -21,11 +21,13 @@
 //! | [`observer`], [`metrics`], [`property`] | measurements and properties |
 //! | [`trace`] | traces of runs in several formats |
 //! | [`recording`] | recordings: a run with every site's state at every step |
-//! | [`election`] | simulator and checker for elections |
+//! | [`explore`] | the explorer: every reachable state of a model, and cycles of states |
+//! | [`check`] | the checker: models of mutual exclusion, and the reports on models of every kind |
+//! | [`election`] | simulator and models of elections |
 //! | [`scenario`], [`figures`] | scenario files, and the textbook figures as scenarios |
 //! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots, explanations and recommendations |
 //! | [`mod@conformance`] | the conformance test of an algorithm |
-//! | [`registers`] | checker for shared-memory algorithms: Dijkstra's and the bakeries |
+//! | [`registers`] | models of shared-memory algorithms: Dijkstra's and the bakeries |
 //! | [`famous`] | known counterexamples, each with a shortest run |
 //! | [`mutants`] | mutants: wrong variants that the tests must detect |
 
@@ -40,6 +42,7 @@ pub mod detector;
 pub mod election;
 mod everyone;
 pub mod explain;
+pub mod explore;
 pub mod famous;
 pub mod figures;
 pub mod metrics;

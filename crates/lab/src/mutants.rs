@@ -49,7 +49,7 @@ pub mod failover {
 pub mod election {
     //! Mutants of elections.
 
-    use crate::election::Property;
+    use crate::property::Property;
     use lockkeeper_core::Election;
 
     /// A mutant of an election.

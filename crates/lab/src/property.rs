@@ -5,7 +5,7 @@ use lockkeeper_core::SiteId;
 use serde::Serialize;
 use std::fmt;
 
-/// A property of a mutual exclusion algorithm.
+/// A property that a run, or every run, is checked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
@@ -25,6 +25,15 @@ pub enum Property {
     TimestampOrder,
     /// No complete run takes more messages per entry than the paper's bound.
     MessageBound,
+    /// Shared registers: a process that completes its doorway before another begins its own enters first.
+    FirstComeFirstServed,
+    /// Elections: a site that becomes leader is the highest site that is up.
+    HighestLeads,
+    /// Elections: when the system is at rest, every site that is up knows the same leader, and the leader is
+    /// up.
+    Agreement,
+    /// Elections: the system comes to rest.
+    Termination,
 }
 
 impl Property {
@@ -45,7 +54,39 @@ impl Property {
             Self::Invariant => "the algorithm's own invariant violated",
             Self::TimestampOrder => "not in the order of timestamps",
             Self::MessageBound => "more messages than the bound of the paper",
+            Self::FirstComeFirstServed => "not first come, first served",
+            Self::HighestLeads => "two leaders",
+            Self::Agreement => "no agreement",
+            Self::Termination => "no end",
         }
+    }
+
+    /// The name of the property.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MutualExclusion => "mutual exclusion",
+            Self::NoDeadlock => "no deadlock",
+            Self::NoStarvation => "no starvation",
+            Self::FenceMonotone => "rising fences",
+            Self::Invariant => "invariants",
+            Self::TimestampOrder => "timestamp order",
+            Self::MessageBound => "message bound",
+            Self::FirstComeFirstServed => "first come, first served",
+            Self::HighestLeads => "highest leads",
+            Self::Agreement => "agreement",
+            Self::Termination => "termination",
+        }
+    }
+
+    /// The name in the form of the command line: `no-deadlock`.
+    pub fn slug(self) -> String {
+        self.name().replace(',', "").replace(' ', "-")
+    }
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

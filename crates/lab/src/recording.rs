@@ -139,7 +139,7 @@ pub fn record_election(spec: &ElectionSpec, seed: u64, limits: Limits) -> Result
         recording.wrong = wrong
             .map(|breach| Wrong {
                 at: breach.at,
-                breach: breach.property.to_string(),
+                breach: breach.property.breach().into(),
                 what: breach.what.clone(),
             })
             .collect();

@@ -1,8 +1,8 @@
 //! The sites of a system and their steps, without time.
 //!
 //! A [`World`] has no notion of delays: its driver chooses the next event, and the world executes it. The
-//! simulator chooses by virtual time; a checker tries every possibility. The effects of a step are left in
-//! [`World::out`].
+//! simulator chooses by virtual time. The effects of a step are left in [`World::out`]. The checker does not
+//! use a world, since it stores the state of each site apart; see [`crate::check::mutex`].
 
 use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Phase, Setup, Sharing, Site, SiteId};
 

@@ -2,30 +2,44 @@
 //! program or the explorer has changed.
 
 use lockkeeper_lab::Error;
-use lockkeeper_lab::registers::{Finding, Limits, Outcome, Property, Story, check};
+use lockkeeper_lab::check::counterexample::Counterexample;
+use lockkeeper_lab::check::{CheckReport, CheckSpec, SearchLimits, Verdict};
+use lockkeeper_lab::property::Property;
 
 const ATOMIC: bool = false;
 const FLICKERING: bool = true;
 
-fn outcome(name: &str, processes: usize, flickering: bool) -> Outcome {
-    let limits = Limits { tickets: 4, ..Limits::default() };
-    let outcome = check(name, processes, flickering, limits).expect("a machine");
-    assert!(outcome.complete);
-    outcome
+fn spec(name: &str, processes: usize, flickering: bool) -> CheckSpec {
+    CheckSpec { flickering, ..CheckSpec::new(name, processes) }
 }
 
-/// Number of states, of steps, and of steps that were cut.
-fn size(outcome: &Outcome) -> (u64, u64, u64) {
-    (outcome.states, outcome.steps, outcome.cut)
+fn check(spec: &CheckSpec) -> Result<CheckReport, Error> {
+    lockkeeper_lab::check::check(spec, |_| true)
 }
 
-fn findings(outcome: &Outcome) -> Vec<(Property, bool)> {
-    outcome.verdicts.iter().map(|verdict| (verdict.property, verdict.finding == Finding::Holds)).collect()
+fn complete(name: &str, processes: usize, flickering: bool) -> CheckReport {
+    let report = check(&spec(name, processes, flickering)).expect("a valid spec");
+    assert!(report.complete);
+    report
 }
 
-fn story(outcome: &Outcome, property: Property) -> &Story {
-    let verdict = outcome.verdict(property).expect("every property has a verdict");
-    verdict.story.as_ref().expect("it is violated")
+/// Number of states, of steps between them, and of steps that were cut.
+fn size(report: &CheckReport) -> (u64, u64, u64) {
+    let initial = 1;
+    (report.distinct, report.generated - initial - report.cut, report.cut)
+}
+
+fn verdicts(report: &CheckReport) -> Vec<(Property, bool)> {
+    report.properties.iter().map(|(property, verdict)| (*property, *verdict == Verdict::Holds)).collect()
+}
+
+fn counterexample(report: &CheckReport, property: Property) -> &Counterexample {
+    report.counterexample_to(property).expect("it is violated")
+}
+
+/// The sentences before the cycle, and those of the cycle.
+fn lasso(found: &Counterexample) -> (&[String], &[String]) {
+    found.story.split_at(found.cycle_after.expect("an infinite run"))
 }
 
 use Property::{FirstComeFirstServed, MutualExclusion, NoDeadlock, NoStarvation};
@@ -35,27 +49,27 @@ const EVERYTHING: [(Property, bool); 4] =
 #[test]
 fn bakery_is_verified_with_atomic_registers() {
     for (processes, expected) in [(2, (294, 578, 10)), (3, (21_779, 63_555, 1_782))] {
-        let bakery = outcome("bakery", processes, ATOMIC);
+        let bakery = complete("bakery", processes, ATOMIC);
         assert_eq!(size(&bakery), expected);
-        assert_eq!(findings(&bakery), EVERYTHING);
-        assert!(bakery.held());
+        assert_eq!(verdicts(&bakery), EVERYTHING);
+        assert!(bakery.is_verified());
     }
 }
 
 #[test]
 fn bakery_is_verified_with_safe_registers() {
     for (processes, expected) in [(2, (899, 1_948, 24)), (3, (98_853, 324_038, 13_238))] {
-        let bakery = outcome("bakery", processes, FLICKERING);
+        let bakery = complete("bakery", processes, FLICKERING);
         assert_eq!(size(&bakery), expected);
-        assert_eq!(findings(&bakery), EVERYTHING);
-        assert!(bakery.held());
+        assert_eq!(verdicts(&bakery), EVERYTHING);
+        assert!(bakery.is_verified());
     }
 }
 
 #[test]
 fn bakery_without_choosing_violates_mutual_exclusion() {
-    let broken = outcome("bakery-without-choosing", 2, ATOMIC);
-    assert!(!broken.held());
+    let broken = complete("bakery-without-choosing", 2, ATOMIC);
+    assert!(!broken.is_verified());
     let expected = "   1. P1 reads number[2] = 0 (wants to enter)
    2. P2 reads number[1] = 0 (wants to enter)
    3. P2 writes number[2] := 1 (is through its doorway)
@@ -63,48 +77,49 @@ fn bakery_without_choosing_violates_mutual_exclusion() {
    5. P1 writes number[1] := 1 (is through its doorway)
    6. P1 reads number[2] = 1 (enters)
       P1 and P2 are both inside";
-    assert_eq!(story(&broken, MutualExclusion).to_string(), expected);
+    assert_eq!(counterexample(&broken, MutualExclusion).to_string(), expected);
     for (processes, flickering, steps) in [(2, FLICKERING, 8), (3, ATOMIC, 10), (3, FLICKERING, 12)] {
-        let broken = outcome("bakery-without-choosing", processes, flickering);
-        assert_eq!(story(&broken, MutualExclusion).steps.len(), steps);
+        let broken = complete("bakery-without-choosing", processes, flickering);
+        assert_eq!(counterexample(&broken, MutualExclusion).steps, steps);
     }
 }
 
 #[test]
 fn dijkstra_satisfies_mutual_exclusion_and_has_no_deadlock() {
     for (processes, expected) in [(2, (276, 552, 0)), (3, (20_908, 62_724, 0))] {
-        let dijkstra = outcome("dijkstra", processes, ATOMIC);
+        let dijkstra = complete("dijkstra", processes, ATOMIC);
         assert_eq!(size(&dijkstra), expected);
-        assert_eq!(dijkstra.verdict(MutualExclusion).unwrap().finding, Finding::Holds);
-        assert_eq!(dijkstra.verdict(NoDeadlock).unwrap().finding, Finding::Holds);
-        assert!(dijkstra.held(), "it guarantees no more than that");
+        assert_eq!(dijkstra.properties[&MutualExclusion], Verdict::Holds);
+        assert_eq!(dijkstra.properties[&NoDeadlock], Verdict::Holds);
+        assert!(dijkstra.is_verified(), "it guarantees no more than that");
     }
 }
 
 #[test]
 fn dijkstra_starves_a_process_while_the_other_enters_repeatedly() {
-    let dijkstra = outcome("dijkstra", 2, ATOMIC);
-    let story = story(&dijkstra, NoStarvation);
-    assert_eq!((story.steps.len(), story.cycle.len()), (1, 10));
+    let dijkstra = complete("dijkstra", 2, ATOMIC);
+    let found = counterexample(&dijkstra, NoStarvation);
+    let (before, cycle) = lasso(found);
+    assert_eq!((before.len(), cycle.len()), (1, 10));
     let count = |who: &str, what: &str| {
-        story.cycle.iter().filter(|step| step.starts_with(who) && step.contains(what)).count()
+        cycle.iter().filter(|step| step.starts_with(who) && step.contains(what)).count()
     };
     assert_eq!((count("P1", "(enters)"), count("P1", "(leaves)")), (1, 1));
     assert_eq!((count("P2", "(enters)"), count("P2", "")), (0, 4), "it takes steps, and does not enter");
-    assert_eq!(story.ending, "P2 tries for ever and does not enter");
+    assert_eq!(found.breach.what, "P2 tries for ever and does not enter");
 }
 
 #[test]
 fn dijkstra_with_safe_registers_is_safe_but_can_deadlock() {
     for (processes, expected, lengths) in [(2, (766, 1_568, 0), (6, 9)), (3, (206_025, 674_865, 0), (4, 14))]
     {
-        let dijkstra = outcome("dijkstra", processes, FLICKERING);
+        let dijkstra = complete("dijkstra", processes, FLICKERING);
         assert_eq!(size(&dijkstra), expected);
-        assert_eq!(dijkstra.verdict(MutualExclusion).unwrap().finding, Finding::Holds);
-        let stuck = story(&dijkstra, NoDeadlock);
-        assert_eq!((stuck.steps.len(), stuck.cycle.len()), lengths);
-        assert!(!stuck.cycle.iter().any(|step| step.contains("(enters)")));
-        assert!(dijkstra.held(), "its paper assumes atomic registers");
+        assert_eq!(dijkstra.properties[&MutualExclusion], Verdict::Holds);
+        let (before, cycle) = lasso(counterexample(&dijkstra, NoDeadlock));
+        assert_eq!((before.len(), cycle.len()), lengths);
+        assert!(!cycle.iter().any(|step| step.contains("(enters)")));
+        assert!(dijkstra.is_verified(), "its paper assumes atomic registers");
     }
 }
 
@@ -112,60 +127,83 @@ fn dijkstra_with_safe_registers_is_safe_but_can_deadlock() {
 fn black_white_bakery_is_verified_and_its_tickets_never_exceed_n() {
     // No step is cut: no process ever wanted to write a ticket above N.
     for (processes, expected) in [(2, (1_348, 2_696, 0)), (3, (296_047, 888_141, 0))] {
-        let bakery = outcome("black-white-bakery", processes, ATOMIC);
+        let bakery = complete("black-white-bakery", processes, ATOMIC);
         assert_eq!(size(&bakery), expected);
-        assert_eq!(findings(&bakery), EVERYTHING);
-        assert!(bakery.held());
+        assert_eq!(verdicts(&bakery), EVERYTHING);
+        assert!(bakery.is_verified());
     }
 }
 
 #[test]
 fn black_white_bakery_is_verified_with_safe_registers_and_two_processes() {
-    let bakery = outcome("black-white-bakery", 2, FLICKERING);
+    let bakery = complete("black-white-bakery", 2, FLICKERING);
     assert_eq!(size(&bakery), (5_679, 13_262, 200));
-    assert_eq!(findings(&bakery), EVERYTHING);
+    assert_eq!(verdicts(&bakery), EVERYTHING);
 }
 
 #[test]
 #[ignore = "four and a half million states: run it with --ignored, and a gigabyte to spare"]
 fn black_white_bakery_is_violated_with_safe_registers_and_three_processes() {
-    let bakery = outcome("black-white-bakery", 3, FLICKERING);
+    let bakery = complete("black-white-bakery", 3, FLICKERING);
     assert_eq!(size(&bakery), (4_515_122, 16_851_750, 554_702));
-    assert_eq!(story(&bakery, MutualExclusion).steps.len(), 49);
+    assert_eq!(counterexample(&bakery, MutualExclusion).steps, 49);
 }
 
 #[test]
 fn higher_ticket_limit_changes_only_the_number_of_states() {
     let mut last = 0;
     for tickets in [1, 2, 4, 8] {
-        let bakery = check("bakery", 2, FLICKERING, Limits { tickets, ..Limits::default() }).unwrap();
-        assert_eq!(findings(&bakery), EVERYTHING);
-        assert!(bakery.cut > 0 && bakery.states > last);
-        last = bakery.states;
+        let bakery = check(&CheckSpec { tickets: Some(tickets), ..spec("bakery", 2, FLICKERING) }).unwrap();
+        assert_eq!(verdicts(&bakery), EVERYTHING);
+        assert!(bakery.cut > 0 && bakery.distinct > last);
+        last = bakery.distinct;
     }
 }
 
 #[test]
 fn incomplete_search_leaves_verdicts_unknown() {
-    let few = check("bakery", 3, ATOMIC, Limits { states: 1_000, ..Limits::default() }).unwrap();
-    assert!(!few.complete && !few.held());
-    assert!(
-        few.verdicts.iter().all(|verdict| verdict.finding == Finding::Unknown && verdict.story.is_none())
-    );
+    let limits = SearchLimits::states(1_000);
+    let few = check(&CheckSpec { limits, ..spec("bakery", 3, ATOMIC) }).unwrap();
+    assert!(!few.complete && !few.is_verified());
+    assert!(few.properties.values().all(|verdict| *verdict == Verdict::Unknown));
+    assert!(few.counterexample.is_none() && few.more_counterexamples.is_empty());
 }
 
 #[test]
-fn invalid_parameters_are_rejected() {
-    let told = |name: &str, processes: usize, limits: Limits| match check(name, processes, ATOMIC, limits) {
+fn one_property_is_checked_alone_by_several_threads_with_the_same_result() {
+    for (property, verdict) in [(MutualExclusion, Verdict::Violated), (NoStarvation, Verdict::Holds)] {
+        let alone = |threads| {
+            let only = Some(property);
+            check(&CheckSpec { only, threads, ..spec("bakery-without-choosing", 2, ATOMIC) }).unwrap()
+        };
+        let (one, several) = (alone(1), alone(3));
+        assert_eq!(one.properties, [(property, verdict)].into());
+        assert_eq!(one.properties, several.properties);
+        let story = |report: &CheckReport| report.counterexample.as_ref().map(|found| found.story.clone());
+        assert_eq!(story(&one), story(&several));
+    }
+}
+
+#[test]
+fn options_and_values_that_do_not_apply_are_rejected() {
+    let rejected = |spec: CheckSpec| match check(&spec) {
         Err(Error::Usage(what)) => what,
         other => panic!("{other:?}"),
     };
-    let limits = Limits::default();
-    assert!(
-        told("bakeri", 2, limits)
-            .starts_with("there are no registers for 'bakeri'; there are dijkstra, bakery,")
+    let bakery = |processes| spec("bakery", processes, ATOMIC);
+    assert_eq!(rejected(spec("bakeri", 2, ATOMIC)), "there is no algorithm 'bakeri'");
+    assert!(rejected(bakery(4)).contains("2 to 3 processes that share registers, not 4"));
+    assert!(rejected(CheckSpec { tickets: Some(0), ..bakery(2) }).contains("between 1 and 100"));
+    assert_eq!(
+        rejected(CheckSpec { full: true, ..bakery(2) }),
+        "'full' cannot be used with 'bakery': it does not apply to algorithms for shared registers"
     );
-    assert!(told("bakery", 4, limits).contains("2 to 3 processes, and 4 were asked for"));
-    assert!(told("bakery", 2, Limits { tickets: 0, ..limits }).contains("between 1 and 100"));
-    assert!(told("bakery", 2, Limits { states: 0, ..limits }).contains("between 1 and 50000000 states"));
+    assert!(rejected(CheckSpec { tickets: Some(2), ..spec("dijkstra", 2, ATOMIC) }).contains("'tickets'"));
+    let only = Some(Property::TimestampOrder);
+    let what = rejected(CheckSpec { only, ..bakery(2) });
+    assert!(what.contains("timestamp-order") && what.contains("first-come-first-served"), "{what}");
+    assert_eq!(
+        rejected(CheckSpec { flickering: true, ..CheckSpec::new("lamport", 2) }),
+        "'flickering' cannot be used with 'lamport': it does not apply to message-passing algorithms"
+    );
 }

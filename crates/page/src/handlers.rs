@@ -7,7 +7,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use lockkeeper_core::registry;
-use lockkeeper_lab::check::{self, Answer};
+use lockkeeper_lab::check::{self, CheckReport};
 use lockkeeper_lab::compare::{Comparison, Sweep, plots};
 use lockkeeper_lab::recording::{self, Recording};
 use lockkeeper_lab::{Progress, Scenario, famous, figures, mutants};
@@ -117,25 +117,25 @@ fn record_scenario(request: &PlayRequest, progress: &Progress) -> Result<Recorde
 
 /// Runs a check; streams the counts until it ends.
 pub async fn check(State(jobs): State<Jobs>, body: RequestBody<CheckRequest>) -> Result<Response, Refusal> {
-    let question = parsed(body)?.question().map_err(Refusal::usage)?;
+    let spec = parsed(body)?.spec().map_err(Refusal::usage)?;
     jobs.stream(requests::CHECK_TIME, move |reports| {
         let mut report_is_due = reports.timer();
-        let answer = check::check(&question, |sofar| {
+        let report = check::check(&spec, |progress| {
             if report_is_due() {
                 reports.send(&json!({ "sofar": {
-                    "distinct": sofar.distinct, "generated": sofar.generated, "depth": sofar.depth
+                    "distinct": progress.distinct, "generated": progress.generated, "depth": progress.depth
                 }}));
             }
-            sofar.distinct < requests::CHECK_STATES && reports.should_continue()
+            progress.distinct < requests::CHECK_STATES && reports.should_continue()
         });
-        Ok(json!({ "answer": check_reply(&answer.map_err(error_text)?) }))
+        Ok(json!({ "answer": check_reply(&report.map_err(error_text)?) }))
     })
 }
 
-fn check_reply(answer: &Answer) -> Value {
-    let scenario = answer.counterexample.as_ref().map(|found| &found.scenario);
-    let breach = answer.counterexample.as_ref().map(|found| found.breach.property.breach());
-    let mut value = serde_json::to_value(answer).unwrap_or_default();
+fn check_reply(report: &CheckReport) -> Value {
+    let scenario = report.counterexample.as_ref().and_then(|found| found.scenario.as_ref());
+    let breach = report.counterexample.as_ref().map(|found| found.breach.property.breach());
+    let mut value = serde_json::to_value(report).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.insert("scenario".into(), json!(scenario));
         object.insert("breach".into(), json!(breach));

@@ -2,7 +2,7 @@
 
 use lockkeeper_core::mutex::parse_site;
 use lockkeeper_core::{SiteId, registry};
-use lockkeeper_lab::check::{Fault, Faults, Question};
+use lockkeeper_lab::check::{CheckSpec, Fault, Faults};
 use lockkeeper_lab::compare::Sweep;
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::election::ElectionSpec;
@@ -204,7 +204,7 @@ pub struct CheckRequest {
 
 impl CheckRequest {
     /// The system to check.
-    pub fn question(&self) -> Result<Question, String> {
+    pub fn spec(&self) -> Result<CheckSpec, String> {
         if !lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == self.algorithm) {
             known(&self.algorithm)?;
         }
@@ -223,13 +223,13 @@ impl CheckRequest {
             faults = faults.with(fault, times);
         }
         let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));
-        Ok(Question {
+        Ok(CheckSpec {
             requests: self.requests,
             fifo: self.fifo,
             faults,
             settings: settings(&self.settings)?,
             threads,
-            ..Question::new(&self.algorithm, self.sites)
+            ..CheckSpec::new(&self.algorithm, self.sites)
         })
     }
 }

@@ -2,16 +2,18 @@
 
 use super::check_cluster::ClusterFlags;
 use super::check_many::{check_all, check_mutants};
-use super::check_registers::{RegistersQuestion, check_registers};
 use super::flag_table::{self, Job, Jobs};
 use super::sim::{known, settings};
 use crate::{exit, print_line};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lockkeeper_lab::check::{self, Answer, Fault, Faults, Question, Sofar, Verdict};
+use lockkeeper_lab::check::counterexample::Counterexample;
+use lockkeeper_lab::check::{
+    self, CheckReport, CheckSpec, Fault, Faults, ModelKind, SearchLimits, SearchProgress, Verdict,
+};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::spec::parse_holders;
-use lockkeeper_lab::{Error, Scenario, registers};
+use lockkeeper_lab::{Error, Scenario};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +34,12 @@ Properties:
   invariants         those of the algorithm: one token, one vote at a time
   timestamp order    entries in timestamp order, where the paper promises it
   message bound      no run takes more messages per entry than the paper's bound
+Elections:
+  highest leads      a site that becomes leader is the highest site that is up
+  agreement          when the system is at rest, all sites that are up know the same leader, and it is up
+  termination        the system comes to rest
+Shared registers: the first three, and
+  first come, first served   a process that completes its doorway before another begins its own enters first
 The report also lists sites that never enter, messages never delivered and rules that never fire.
 
 Examples:
@@ -40,6 +48,8 @@ Examples:
   lockkeeper check centralized --sites 3 --forever
   lockkeeper check --all --sites 3 --requests 1
   lockkeeper check --mutants
+  lockkeeper check bully --sites 3 --crashes 1        # elections
+  lockkeeper check bully --sites 3 --partition
   lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
   lockkeeper check --cluster --sleeps 1 --bug no-wait
@@ -48,7 +58,7 @@ A flag that does not apply to the kind of check is an error: bakery has no messa
 
 Exit codes: 0 verified; 2 a property is violated; 3 a budget was reached first; 64 wrong usage.")]
 pub struct Check {
-    /// The algorithm, or a mutant of one; or one for registers: dijkstra, bakery, black-white-bakery.
+    /// The algorithm, the election, or a mutant of one; or one for registers: dijkstra, bakery, black-white-bakery.
     #[arg(required_unless_present_any = ["all", "mutants", "cluster"], conflicts_with_all = ["all", "mutants"])]
     algorithm: Option<String>,
     /// Check every algorithm, on the channels that it assumes.
@@ -94,15 +104,28 @@ pub struct Check {
     #[arg(long, value_name = "SITES")]
     holder: Option<String>,
     /// Check one property only, and continue past violations of the others: mutual-exclusion, no-deadlock,
-    /// no-starvation, rising-fences, invariants, timestamp-order. For registers, only the first three.
+    /// no-starvation, rising-fences, invariants, timestamp-order, message-bound. For registers: the first three, and
+    /// first-come-first-served. For elections: highest-leads, agreement, termination.
     #[arg(long, value_name = "PROPERTY", value_parser = parse_property)]
     only: Option<Property>,
     /// A setting of the algorithm; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
+    /// The number of sites that may start an election without having noticed a crash. [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
+    initiators: Option<u8>,
+    /// The network may be partitioned into two groups, once and for good.
+    #[arg(long)]
+    partition: bool,
+    /// The timeouts of an election may be shorter than the time until the reply.
+    #[arg(long)]
+    short_timeouts: bool,
     /// Use safe registers, which flicker: a read that overlaps a write may return any value.
     #[arg(long)]
     flickering: bool,
+    /// The highest ticket of the bakery. [default: 4]
+    #[arg(long, value_name = "N")]
+    tickets: Option<u8>,
     /// Print one JSON object; with --all or --mutants, one per line.
     #[arg(long)]
     json: bool,
@@ -112,9 +135,15 @@ pub struct Check {
     /// Write the counterexample as a scenario, for 'lockkeeper replay' and 'lockkeeper sim --scenario'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Stop after this number of states. [default: 200000000; for registers 10000000]
+    /// Stop after this number of states.
+    #[arg(long, value_name = "N", default_value_t = 200_000_000)]
+    max_states: u64,
+    /// Stop after runs of this number of steps.
     #[arg(long, value_name = "N")]
-    max_states: Option<u64>,
+    max_depth: Option<u64>,
+    /// Stop when the states take this amount of memory, in MiB.
+    #[arg(long, value_name = "MIB")]
+    max_memory: Option<usize>,
     /// Stop after this number of seconds.
     #[arg(long, value_name = "S")]
     max_seconds: Option<u64>,
@@ -132,13 +161,6 @@ fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64) as u16)
 }
 
-/// The default budget of states.
-const MOST_STATES: u64 = 200_000_000;
-
-fn is_for_registers(algorithm: &str) -> bool {
-    registers::ALL.iter().any(|about| about.slug == algorithm)
-}
-
 impl Jobs for Check {
     const FLAGS: &'static [flag_table::Row] = flag_table::CHECK;
 
@@ -147,108 +169,112 @@ impl Jobs for Check {
             _ if self.cluster.cluster => Job::Cluster,
             _ if self.all => Job::All,
             _ if self.mutants => Job::Mutants,
-            Some(algorithm) if is_for_registers(algorithm) => Job::Registers,
-            _ => Job::Algorithm,
+            Some(algorithm) => match ModelKind::of(algorithm) {
+                Some(ModelKind::Registers) => Job::Registers,
+                Some(ModelKind::Election) => Job::ElectionModel,
+                Some(ModelKind::MutualExclusion) | None => Job::Algorithm,
+            },
+            None => Job::Algorithm,
+        }
+    }
+
+    fn subject(&self) -> String {
+        match (&self.algorithm, self.job()) {
+            (Some(algorithm), Job::Algorithm | Job::Registers | Job::ElectionModel) => algorithm.clone(),
+            (_, job) => job.to_string(),
         }
     }
 }
 
 impl Check {
     pub fn run(self) -> ExitCode {
-        let budget = Budget::new(self.max_states.unwrap_or(MOST_STATES), self.max_seconds);
+        let budget = Budget::new(self.limits(), self.max_seconds);
         if self.cluster.cluster {
             let algorithm = self.algorithm.as_deref().unwrap_or("naimi-trehel");
             return self.cluster.check(algorithm, (self.crashes, self.restarts), &budget, self.json);
         }
-        let question = match self.question() {
-            Ok(question) => question,
+        let spec = match self.spec() {
+            Ok(spec) => spec,
             Err(what) => return exit::fail(exit::USAGE, &what),
         };
         if self.all {
-            return check_all(&question, &budget, self.json);
+            return check_all(&spec, &budget, self.json);
         }
         if self.mutants {
             return check_mutants(self.json);
         }
-        if self.job() == Job::Registers {
-            let limits = match self.limits() {
-                Ok(limits) => limits,
-                Err(what) => return exit::fail(exit::USAGE, &what),
-            };
-            let question = RegistersQuestion {
-                algorithm: &question.algorithm,
-                processes: self.sites,
-                flickering: self.flickering,
-                only: self.only,
-                limits,
-            };
-            return check_registers(&question, self.json);
-        }
         let watch = Stopwatch::start();
-        let answer = match budget.spend(&question) {
-            Ok(answer) => answer,
+        let report = match budget.spend(&spec) {
+            Ok(report) => report,
             Err(error) => return exit::fail(exit::USAGE, &error),
         };
-        if let Err(error) = self.write(&answer) {
+        if let Err(error) = self.write(&report) {
             return exit::fail(exit::IO, &error);
         }
         if self.json {
-            print_line!("{}", json(&answer, watch.took()));
+            print_line!("{}", json(&report, watch.took()));
         } else {
-            print(&answer, watch.took());
+            print(&report, watch.took());
         }
-        verdict(&answer)
+        verdict(&report)
     }
 
-    fn question(&self) -> Result<Question, String> {
+    fn spec(&self) -> Result<CheckSpec, String> {
         let algorithm = self.algorithm.as_deref().unwrap_or_default();
-        let elsewhere = is_for_registers(algorithm)
-            || lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == algorithm);
-        if !algorithm.is_empty() && !elsewhere {
+        if !algorithm.is_empty() && ModelKind::of(algorithm).is_none() {
             known(algorithm)?;
         }
-        let mut question = Question::new(algorithm, self.sites);
-        question.requests = (!self.forever).then_some(self.requests);
-        question.fifo = if self.non_fifo { Some(false) } else { self.fifo.then_some(true) };
-        question.faults = Faults::default()
+        let requests = (self.job() != Job::Registers && !self.forever).then_some(self.requests);
+        let faults = Faults::default()
             .with(Fault::Crash, self.crashes)
             .with(Fault::Restart, self.restarts)
             .with(Fault::Loss, self.losses)
             .with(Fault::Duplicate, self.duplicates)
             .with(Fault::Forget, self.forgets)
             .with(Fault::Suspicion, self.suspicions);
-        question.only = self.only;
-        question.settings = settings(&self.set)?;
-        question.threads = self.threads.into();
-        question.full = self.full;
-        if let Some(holders) = &self.holder {
-            question.holders = parse_holders(holders, self.sites)?;
-        }
-        Ok(question)
+        let holders = self.holder.as_ref().map(|holders| parse_holders(holders, self.sites)).transpose()?;
+        Ok(CheckSpec {
+            requests,
+            fifo: if self.non_fifo { Some(false) } else { self.fifo.then_some(true) },
+            faults,
+            only: self.only,
+            settings: settings(&self.set)?,
+            threads: self.threads.into(),
+            full: self.full,
+            holders: holders.unwrap_or_default(),
+            initiators: self.initiators,
+            partition: self.partition,
+            short_timeouts: self.short_timeouts,
+            flickering: self.flickering,
+            tickets: self.tickets,
+            limits: self.limits(),
+            ..CheckSpec::new(algorithm, self.sites)
+        })
     }
 
-    /// The budget of a search for registers.
-    fn limits(&self) -> Result<registers::Limits, String> {
-        let mut limits = registers::Limits::default();
-        if let Some(most) = self.max_states {
-            limits.states = most.try_into().map_err(|_| format!("{most} states do not fit into memory"))?;
+    fn limits(&self) -> SearchLimits {
+        SearchLimits {
+            states: self.max_states,
+            depth: self.max_depth.unwrap_or(u64::MAX),
+            bytes: self.max_memory.map_or(usize::MAX, |mib| mib.saturating_mul(1 << 20)),
         }
-        Ok(limits)
     }
 
     /// Writes the counterexample to the files that the flags name.
-    fn write(&self, answer: &Answer) -> Result<(), Error> {
-        let Some(found) = &answer.counterexample else {
+    fn write(&self, report: &CheckReport) -> Result<(), Error> {
+        let Some(found) = &report.counterexample else {
             if self.svg.is_some() || self.trace.is_some() {
                 eprintln!("no property is violated, so there is no counterexample to write");
             }
             return Ok(());
         };
+        // Only message-passing algorithms have these flags; their counterexamples are scenarios.
+        let Some(text) = &found.scenario else { return Ok(()) };
         if let Some(path) = &self.trace {
-            std::fs::write(path, &found.scenario).map_err(|error| named(error, path))?;
+            std::fs::write(path, text).map_err(|error| named(error, path))?;
         }
         if let Some(path) = &self.svg {
-            let scenario = Scenario::parse("counterexample", &found.scenario).map_err(Error::Usage)?;
+            let scenario = Scenario::parse("counterexample", text).map_err(Error::Usage)?;
             super::replay::draw(&scenario, path)?;
         }
         Ok(())
@@ -261,40 +287,46 @@ fn named(error: std::io::Error, path: &Path) -> Error {
 
 /// The limits of a search, and its progress bar.
 pub struct Budget {
-    max_states: u64,
+    limits: SearchLimits,
     until: Option<Instant>,
     bar: ProgressBar,
 }
 
 impl Budget {
-    pub fn new(max_states: u64, max_seconds: Option<u64>) -> Self {
+    pub fn new(limits: SearchLimits, max_seconds: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(
             ProgressStyle::with_template("{elapsed} {msg}").expect("the template is tested by every run"),
         );
         let until = max_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        Self { max_states, until, bar }
+        Self { limits, until, bar }
     }
 
     /// Searches within the budget, and shows the progress on a terminal.
-    pub fn spend(&self, question: &Question) -> Result<Answer, Error> {
-        self.watch(&question.algorithm, |go_on| check::check(question, go_on))
+    pub fn spend(&self, spec: &CheckSpec) -> Result<CheckReport, Error> {
+        self.watch(&spec.algorithm, |go_on| check::check(spec, go_on))
     }
 
     /// Runs a search within the budget.
-    pub fn watch<T>(&self, name: &str, search: impl FnOnce(&mut dyn FnMut(Sofar) -> bool) -> T) -> T {
+    pub fn watch<T>(
+        &self,
+        name: &str,
+        search: impl FnOnce(&mut dyn FnMut(SearchProgress) -> bool) -> T,
+    ) -> T {
         let started = Instant::now();
-        let found = search(&mut |sofar: Sofar| {
+        let found = search(&mut |progress: SearchProgress| {
             if started.elapsed() > Duration::from_millis(500) {
                 self.bar.set_message(format!(
                     "{name}: {} states, {} deep, {} MiB",
-                    grouped(sofar.distinct),
-                    sofar.depth,
-                    sofar.bytes >> 20
+                    grouped(progress.distinct),
+                    progress.depth,
+                    progress.bytes >> 20
                 ));
                 self.bar.tick();
             }
-            sofar.distinct < self.max_states && self.until.is_none_or(|until| Instant::now() < until)
+            let SearchLimits { states, depth, bytes } = self.limits;
+            let within = progress.distinct < states && progress.depth <= depth && progress.bytes < bytes;
+            within && self.until.is_none_or(|until| Instant::now() < until)
         });
         self.bar.finish_and_clear();
         found
@@ -334,9 +366,9 @@ pub fn seconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// The answer as JSON, with the time that it took.
-pub fn json(answer: &Answer, took: Took) -> String {
-    let mut value = serde_json::to_value(answer).expect("an answer is plain data");
+/// The report as JSON, with the time that it took.
+pub fn json(report: &CheckReport, took: Took) -> String {
+    let mut value = serde_json::to_value(report).expect("a report is plain data");
     let object = value.as_object_mut().expect("it is an object");
     object.insert("seconds".into(), seconds(took.wall).into());
     object.insert("cpu_seconds".into(), seconds(took.cpu).into());
@@ -344,104 +376,106 @@ pub fn json(answer: &Answer, took: Took) -> String {
 }
 
 /// The exit code for the result of a check.
-fn verdict(answer: &Answer) -> ExitCode {
-    ExitCode::from(match answer {
-        answer if answer.is_violated() => exit::VIOLATED,
-        answer if !answer.complete => exit::UNFINISHED,
+fn verdict(report: &CheckReport) -> ExitCode {
+    ExitCode::from(match report {
+        report if report.is_violated() => exit::VIOLATED,
+        report if !report.complete => exit::UNFINISHED,
         _ => 0,
     })
 }
 
-fn print(answer: &Answer, took: Took) {
-    let asks = match answer.requests {
-        Some(1) => "each asks once".into(),
-        Some(requests) => format!("each asks {requests} times"),
-        None => "each asks again and again".to_string(),
-    };
-    let order = if answer.fifo { "FIFO channels" } else { "channels that may reorder" };
-    print_line!("{}, {} sites, {asks}, {order}", answer.algorithm, answer.sites);
+fn print(report: &CheckReport, took: Took) {
+    print_line!("{}, {}", report.algorithm, report.system);
     print_line!(
         "{} states, {} steps, {} deep, {:.1} s ({:.1} s of processor time), {} bytes per state{}\n",
-        grouped(answer.distinct),
-        grouped(answer.generated),
-        answer.depth,
+        grouped(report.distinct),
+        grouped(report.generated),
+        report.depth,
         took.wall.as_secs_f64(),
         took.cpu.as_secs_f64(),
-        answer.bytes_per_state,
-        answer
+        report.bytes_per_state,
+        report
             .reduction
             .map(|stands_for| format!(", each for up to {stands_for} that differ in the order of steps"))
             .unwrap_or_default()
     );
-    for (property, verdict) in &answer.properties {
+    print_verdicts(report);
+    let found: Vec<&Counterexample> =
+        report.counterexample.iter().chain(&report.more_counterexamples).collect();
+    for found in &found {
+        super::replay::print_counterexample(found);
+    }
+    if report.counterexample.is_none() && report.wrong.is_none() {
+        print_coverage(report);
+    }
+    if let (None, Some(wrong)) = (&report.counterexample, &report.wrong) {
+        print_line!("\n{wrong}. The budget was reached before a shortest run to that was found.");
+    } else if !report.complete {
+        print_line!("\nThe budget was reached: what lies deeper than {} was not seen.", report.depth);
+    }
+}
+
+fn print_verdicts(report: &CheckReport) {
+    let names = report.properties.keys().map(|property| property.name().len());
+    let width = names.max().unwrap_or_default().max(18);
+    // Where the search stops at a violation, the other properties were not checked.
+    let stopped = report.counterexample.is_some() && report.more_counterexamples.is_empty();
+    for (property, verdict) in &report.properties {
         let verdict = match verdict {
-            Verdict::Holds if answer.bounded => "holds, within the bounds",
+            Verdict::Holds if report.bounded => "holds, within the bounds",
             Verdict::Holds => "holds",
+            Verdict::Violated if report.not_guaranteed.contains(property) => {
+                "does not hold, and is not promised"
+            }
             Verdict::Violated => "VIOLATED",
-            Verdict::Unknown if answer.counterexample.is_some() => "–",
+            Verdict::Unknown if report.complete && stopped => "–",
             Verdict::Unknown => "not known",
         };
-        print_line!("  {:<18} {verdict}", title(*property));
+        print_line!("  {:<width$} {verdict}", property.name());
     }
-    if let Some(found) = &answer.counterexample {
-        return super::replay::print_counterexample(found);
-    }
-    if let Some(wrong) = &answer.wrong {
-        print_line!("\n{wrong}. The budget was reached before a shortest run to that was found.");
-        return;
-    }
+}
+
+fn print_coverage(report: &CheckReport) {
     print_line!("");
-    match answer.max_bypass {
-        Some(bypass) => print_line!("While one waited, at most {bypass} others entered."),
-        None => print_line!("There is no bound on how many others enter while one waits."),
+    if report.model == ModelKind::MutualExclusion {
+        match report.max_bypass {
+            Some(bypass) => print_line!("While one waited, at most {bypass} others entered."),
+            None => print_line!("There is no bound on how many others enter while one waits."),
+        }
+        if let Some(most) = report.max_messages_per_entry {
+            print_line!("No run in which all were served took more than {most} messages per entry.");
+        }
+        if report.never_fired.is_empty() {
+            print_line!("Every site entered, every message was delivered, every rule fired.");
+        }
     }
-    if let Some(most) = answer.max_messages_per_entry {
-        print_line!("No run in which all were served took more than {most} messages per entry.");
+    if !report.never_fired.is_empty() {
+        print_line!("It never happened that\n  {}", report.never_fired.join("\n  "));
     }
-    if answer.never_fired.is_empty() {
-        print_line!("Every site entered, every message was delivered, every rule fired.");
-    } else {
-        print_line!("It never happened that\n  {}", answer.never_fired.join("\n  "));
-    }
-    if answer.bounded {
-        let limits = check::mutex::FOREVER;
-        print_line!(
-            "Only states with at most {} messages in a channel and clocks at most {} apart were explored.",
-            limits.in_flight,
-            limits.number
-        );
-    }
-    if !answer.complete {
-        print_line!("The budget was reached: what lies deeper than {} was not seen.", answer.depth);
+    match report.model {
+        ModelKind::MutualExclusion if report.bounded => {
+            let limits = check::mutex::FOREVER;
+            print_line!(
+                "Only states with at most {} messages in a channel and clocks at most {} apart were explored.",
+                limits.in_flight,
+                limits.number
+            );
+        }
+        ModelKind::Registers if report.bounded => {
+            print_line!("{} steps to a higher ticket were not followed.", grouped(report.cut));
+        }
+        _ => {}
     }
 }
 
 fn parse_property(text: &str) -> Result<Property, String> {
-    let all = [
-        Property::MutualExclusion,
-        Property::NoDeadlock,
-        Property::NoStarvation,
-        Property::FenceMonotone,
-        Property::Invariant,
-        Property::TimestampOrder,
-    ];
-    let typed = |property: &Property| title(*property).replace(' ', "-");
-    all.into_iter()
-        .find(|property| typed(property) == text)
-        .ok_or_else(|| format!("there is {}", all.iter().map(typed).collect::<Vec<_>>().join(", ")))
-}
-
-/// The display name of a property.
-pub fn title(property: Property) -> &'static str {
-    match property {
-        Property::MutualExclusion => "mutual exclusion",
-        Property::NoDeadlock => "no deadlock",
-        Property::NoStarvation => "no starvation",
-        Property::FenceMonotone => "rising fences",
-        Property::Invariant => "invariants",
-        Property::TimestampOrder => "timestamp order",
-        Property::MessageBound => "message bound",
-    }
+    let kinds = [ModelKind::MutualExclusion, ModelKind::Registers, ModelKind::Election];
+    let mut all: Vec<Property> = kinds.iter().flat_map(|kind| kind.properties()).copied().collect();
+    all.sort();
+    all.dedup();
+    let names = || all.iter().map(|property| property.slug()).collect::<Vec<_>>().join(", ");
+    let found = all.iter().find(|property| property.slug() == text).copied();
+    found.ok_or_else(|| format!("the properties are {}", names()))
 }
 
 /// A number with commas as thousands separators.

@@ -1,34 +1,34 @@
 //! `lockkeeper check --all` and `--mutants`.
 
-use super::check::{Budget, Stopwatch, Took, grouped, json, title};
+use super::check::{Budget, Stopwatch, Took, grouped, json};
 use crate::{exit, print_line};
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
 use lockkeeper_lab::check::gallery::{self, Caught, Exhibit};
-use lockkeeper_lab::check::{Answer, Question};
+use lockkeeper_lab::check::{CheckReport, CheckSpec};
 use rayon::prelude::*;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Checks every algorithm of the registry, one after the other.
-pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCode {
+pub fn check_all(spec: &CheckSpec, budget: &Budget, as_json: bool) -> ExitCode {
     let mut rows = Vec::new();
     let (mut violated, mut unfinished) = (false, false);
     for entry in registry::ALL {
-        let question = Question { algorithm: entry.about.slug.into(), ..question.clone() };
+        let spec = CheckSpec { algorithm: entry.about.slug.into(), ..spec.clone() };
         let watch = Stopwatch::start();
-        let answer = match budget.spend(&question) {
-            Ok(answer) => answer,
+        let report = match budget.spend(&spec) {
+            Ok(report) => report,
             Err(error) => return exit::fail(exit::USAGE, &error),
         };
         if as_json {
-            print_line!("{}", json(&answer, watch.took()));
+            print_line!("{}", json(&report, watch.took()));
         }
         // An algorithm that deadlocks as published does not count as a failure.
         let expected = !entry.about.deadlock_free;
-        violated |= answer.is_violated() && !expected;
-        unfinished |= !answer.complete;
-        rows.push((answer, watch.took().wall));
+        violated |= report.is_violated() && !expected;
+        unfinished |= !report.complete;
+        rows.push((report, watch.took().wall));
     }
     if !as_json {
         print_all(&rows);
@@ -40,25 +40,25 @@ pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCod
     }
 }
 
-fn print_all(rows: &[(Answer, Duration)]) {
+fn print_all(rows: &[(CheckReport, Duration)]) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["", "states", "steps", "deep", "bypass", "messages", "seconds", ""]);
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
-    for (answer, took) in rows {
-        let finding = match &answer.counterexample {
+    for (report, took) in rows {
+        let finding = match &report.counterexample {
             Some(found) => format!("{} after {} steps", found.breach.property.breach(), found.steps),
-            None if answer.complete && answer.bounded => "verified within the bounds".into(),
-            None if answer.complete => "verified".into(),
+            None if report.complete && report.bounded => "verified within the bounds".into(),
+            None if report.complete => "verified".into(),
             None => "budget reached".into(),
         };
         table.add_row([
-            answer.algorithm.clone(),
-            grouped(answer.distinct),
-            grouped(answer.generated),
-            answer.depth.to_string(),
-            or_dash(answer.max_bypass.map(|bypass| bypass.to_string())),
-            or_dash(answer.max_messages_per_entry.map(|most| format!("{most:.2}"))),
+            report.algorithm.clone(),
+            grouped(report.distinct),
+            grouped(report.generated),
+            report.depth.to_string(),
+            or_dash(report.max_bypass.map(|bypass| bypass.to_string())),
+            or_dash(report.max_messages_per_entry.map(|most| format!("{most:.2}"))),
             format!("{:.1}", took.as_secs_f64()),
             finding,
         ]);
@@ -88,15 +88,15 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
             continue;
         };
         if as_json {
-            print_line!("{}", json(&caught.answer, Took::default()));
+            print_line!("{}", json(&caught.report, Took::default()));
         }
-        let requests = caught.answer.requests.map_or("∞".into(), |requests| requests.to_string());
+        let requests = caught.report.requests.map_or("∞".into(), |requests| requests.to_string());
         table.add_row([
             exhibit.name.to_string(),
-            title(property).to_string(),
+            property.to_string(),
             steps.to_string(),
-            format!("{} × {requests}", caught.answer.sites),
-            grouped(caught.answer.distinct),
+            format!("{} × {requests}", caught.report.sites),
+            grouped(caught.report.distinct),
         ]);
     }
     if !as_json {

@@ -1,7 +1,7 @@
 //! The tables of flags of `check`, `sim` and `compare`, and the jobs to which each flag applies.
 //!
-//! These commands do several jobs: `check` explores message-passing algorithms, algorithms for shared registers, or
-//! whole clusters. A flag that a job does not use is an error. Otherwise the result of `check bakery --crashes 1`
+//! These commands do several jobs: `check` explores message-passing algorithms, elections, algorithms for shared
+//! registers, or whole clusters. A flag that a job does not use is an error. Otherwise the result of `check bakery --crashes 1`
 //! would seem to cover crashes.
 //!
 //! The tables below are complete: a test compares them with the flags that `--help` shows. [`Applied`] compares them
@@ -18,6 +18,8 @@ pub enum Job {
     Algorithm,
     /// One algorithm for shared registers.
     Registers,
+    /// `check` of one election, or of a mutant of one.
+    ElectionModel,
     /// `check --all`.
     All,
     /// `check --mutants`.
@@ -32,13 +34,14 @@ pub enum Job {
     Scenario,
 }
 
-use Job::{Algorithm, All, Cluster, Election, Elections, Mutants, Registers, Scenario};
+use Job::{Algorithm, All, Cluster, Election, ElectionModel, Elections, Mutants, Registers, Scenario};
 
 impl std::fmt::Display for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Algorithm => "message-passing algorithms",
             Registers => "algorithms for shared registers",
+            ElectionModel => "elections",
             All => "--all",
             Mutants => "--mutants",
             Cluster => "--cluster",
@@ -56,27 +59,33 @@ pub type Row = (&'static str, &'static [Job]);
 pub const CHECK: &[Row] = &[
     ("all", &[All]),
     ("mutants", &[Mutants]),
-    ("sites", &[Algorithm, Registers, All]),
+    ("sites", &[Algorithm, ElectionModel, Registers, All]),
     ("requests", &[Algorithm, All]),
-    ("forever", &[Algorithm, All]),
-    ("non-fifo", &[Algorithm, All]),
-    ("fifo", &[Algorithm, All]),
-    ("crashes", &[Algorithm, All, Cluster]),
+    ("forever", &[Algorithm, Registers, All]),
+    ("non-fifo", &[Algorithm, ElectionModel, All]),
+    ("fifo", &[Algorithm, ElectionModel, All]),
+    ("crashes", &[Algorithm, ElectionModel, All, Cluster]),
     ("restarts", &[Algorithm, All, Cluster]),
     ("losses", &[Algorithm, All]),
     ("duplicates", &[Algorithm, All]),
     ("forgets", &[Algorithm, All]),
     ("suspicions", &[Algorithm, All]),
     ("holder", &[Algorithm, All]),
-    ("only", &[Algorithm, Registers, All]),
-    ("set", &[Algorithm]),
+    ("only", &[Algorithm, ElectionModel, Registers, All]),
+    ("set", &[Algorithm, ElectionModel]),
+    ("initiators", &[ElectionModel]),
+    ("partition", &[ElectionModel]),
+    ("short-timeouts", &[ElectionModel]),
     ("flickering", &[Registers]),
-    ("json", &[Algorithm, Registers, All, Mutants, Cluster]),
+    ("tickets", &[Registers]),
+    ("json", &[Algorithm, ElectionModel, Registers, All, Mutants, Cluster]),
     ("svg", &[Algorithm]),
     ("trace", &[Algorithm]),
-    ("max-states", &[Algorithm, Registers, All, Cluster]),
-    ("max-seconds", &[Algorithm, All, Cluster]),
-    ("threads", &[Algorithm, All]),
+    ("max-states", &[Algorithm, ElectionModel, Registers, All, Cluster]),
+    ("max-depth", &[Algorithm, ElectionModel, Registers, All, Cluster]),
+    ("max-memory", &[Algorithm, ElectionModel, Registers, All, Cluster]),
+    ("max-seconds", &[Algorithm, ElectionModel, Registers, All, Cluster]),
+    ("threads", &[Algorithm, ElectionModel, Registers, All]),
     ("full", &[Algorithm, All]),
     ("cluster", &[Cluster]),
     ("members", &[Cluster]),
@@ -151,6 +160,11 @@ pub trait Jobs: Args {
 
     /// The job that this command line selects.
     fn job(&self) -> Job;
+
+    /// The name of the job in errors.
+    fn subject(&self) -> String {
+        self.job().to_string()
+    }
 }
 
 /// The arguments of a command, and an error if a flag on the command line does not apply to the job.
@@ -170,7 +184,7 @@ impl<T: Jobs> Applied<T> {
 }
 
 /// The error for the first of these flags that the job does not use.
-fn misplaced(flags: &[Row], given: &[&str], job: Job) -> Option<String> {
+fn misplaced(flags: &[Row], given: &[&str], job: Job, subject: &str) -> Option<String> {
     let (flag, jobs) = flags.iter().find(|(flag, jobs)| given.contains(flag) && !jobs.contains(&job))?;
     let names: Vec<String> = jobs.iter().map(Job::to_string).collect();
     let applies = match names.as_slice() {
@@ -178,7 +192,7 @@ fn misplaced(flags: &[Row], given: &[&str], job: Job) -> Option<String> {
         [one] => one.clone(),
         [start @ .., last] => format!("{} and {last}", start.join(", ")),
     };
-    Some(format!("--{flag} cannot be used with {job}: it applies to {applies}"))
+    Some(format!("--{flag} cannot be used with {subject}: it applies to {applies}"))
 }
 
 impl<T: Jobs> FromArgMatches for Applied<T> {
@@ -193,7 +207,7 @@ impl<T: Jobs> FromArgMatches for Applied<T> {
         };
         let given: Vec<&str> = T::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| is_given(flag)).collect();
         let args = T::from_arg_matches_mut(matches)?;
-        let misplaced = misplaced(T::FLAGS, &given, args.job());
+        let misplaced = misplaced(T::FLAGS, &given, args.job(), &args.subject());
         Ok(Self { args, misplaced })
     }
 
@@ -223,21 +237,18 @@ mod tests {
 
     #[test]
     fn a_misplaced_flag_is_named_with_the_jobs_that_use_it() {
-        let error = |given: &[&str], job| misplaced(CHECK, given, job);
-        assert_eq!(error(&["sites", "max-states"], Registers), None);
+        let error = |given: &[&str], job, subject| misplaced(CHECK, given, job, subject);
+        assert_eq!(error(&["sites", "max-states"], Registers, "bakery"), None);
         assert_eq!(
-            error(&["sites", "crashes"], Registers).as_deref(),
+            error(&["sites", "crashes"], Registers, "bakery").as_deref(),
             Some(
-                "--crashes cannot be used with algorithms for shared registers: it applies to message-passing \
-                 algorithms, --all and --cluster"
+                "--crashes cannot be used with bakery: it applies to message-passing algorithms, elections, --all and \
+                 --cluster"
             )
         );
         assert_eq!(
-            error(&["flickering"], Algorithm).as_deref(),
-            Some(
-                "--flickering cannot be used with message-passing algorithms: it applies to algorithms for shared \
-                 registers"
-            )
+            error(&["flickering"], Algorithm, "lamport").as_deref(),
+            Some("--flickering cannot be used with lamport: it applies to algorithms for shared registers")
         );
     }
 }

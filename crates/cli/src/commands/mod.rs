@@ -32,7 +32,6 @@ mod bench_lab;
 mod bench_locks;
 mod check_cluster;
 mod check_many;
-mod check_registers;
 mod cluster_address;
 mod describe;
 mod duration;

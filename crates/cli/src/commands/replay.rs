@@ -192,11 +192,14 @@ fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) 
 /// Prints and draws a counterexample.
 pub fn print_counterexample(found: &Counterexample) {
     print_line!("\n{}: {}. The shortest run:\n", capital(found.breach.property.breach()), found.breach.what);
+    let Some(scenario) = &found.scenario else {
+        return print_line!("{found}");
+    };
     for (number, sentence) in found.story.iter().enumerate() {
         print_line!("{:>4}. {sentence}", number + 1);
     }
     print_line!("");
-    let drawn = Scenario::parse("counterexample", &found.scenario).map_err(Error::Usage);
+    let drawn = Scenario::parse("counterexample", scenario).map_err(Error::Usage);
     if let Err(error) = drawn.and_then(|scenario| diagram(&scenario.spec, 1)) {
         print_line!("({error})");
     }

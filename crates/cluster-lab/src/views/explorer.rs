@@ -8,8 +8,8 @@ use crate::Property;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_lab::check::intern::Interner;
-use lockkeeper_lab::check::search::{Ended, Model, Next, Search, Sofar, Worker};
+use lockkeeper_lab::explore::intern::Interner;
+use lockkeeper_lab::explore::{Ended, Model, Next, Search, SearchLimits, SearchProgress, Violation, Worker};
 use lockkeeper_member::BugSwitch;
 use std::sync::Mutex;
 
@@ -46,7 +46,7 @@ pub struct Wrong {
 pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
     bug: Option<BugSwitch>,
-    go_on: impl FnMut(Sofar) -> bool,
+    go_on: impl FnMut(SearchProgress) -> bool,
 ) -> Result<SearchResult, String> {
     bounds.check()?;
     let mut tables = Tables::<P>::new(bounds.config(bug), bounds.readers);
@@ -55,17 +55,13 @@ pub(super) fn search<P: MutualExclusion>(
     let explorer = Explorer::new(tables, starts?, bounds.service);
     let model = Cluster { members: bounds.members, explorer: Mutex::new(Some(explorer)) };
     let mut search = Search::new(&model, 1);
-    let ended = search.run(u64::MAX, go_on);
-    let Sofar { distinct, generated, depth, .. } = search.sofar();
-    let complete = !matches!(ended, Ended::Stopped);
-    let wrong = match ended {
-        Ended::Wrong(witness) => {
-            let (property, what) = witness.breach;
-            let run = witness.run.unwrap_or_default();
-            Some(Wrong { property, what, run: search.workers()[0].tell(&run) })
-        }
-        _ => None,
-    };
+    let ended = search.run(SearchLimits::NONE, go_on);
+    let SearchProgress { distinct, generated, depth, .. } = search.progress();
+    let complete = ended != Ended::Stopped;
+    let wrong = search.violations().pop().map(|Violation { breach: (property, what), run }| {
+        let sentences = run.map(|run| search.describe(&run)).unwrap_or_default();
+        Wrong { property, what, run: sentences.into_iter().flatten().collect() }
+    });
     Ok(SearchResult { distinct, generated, depth, complete, wrong })
 }
 
@@ -119,22 +115,6 @@ impl<P: MutualExclusion> Explorer<P> {
         World::new(members.to_vec(), self.frames.get(others[0]).clone(), self.rests.get(others[1]).clone())
     }
 
-    /// Describes a run, one sentence per step.
-    fn tell(&mut self, run: &[Action]) -> Vec<String> {
-        let mut told = Vec::new();
-        for mut world in self.starts.clone() {
-            told.clear();
-            for &action in run {
-                told.push(world.sentence(action, &self.tables));
-                world.act(action, &mut self.tables);
-            }
-            if world.wrong.is_some() || self.unserved(&world).is_some() {
-                break;
-            }
-        }
-        told
-    }
-
     /// Checks that all waiters are served from this state on if no further fault happens.
     fn unserved(&mut self, world: &World) -> Option<Breach> {
         let mut world = world.clone();
@@ -164,6 +144,7 @@ impl<P: MutualExclusion> Explorer<P> {
 impl<P: MutualExclusion> Worker for Explorer<P> {
     type Action = Action;
     type Breach = Breach;
+    type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
         for start in self.starts.clone() {
@@ -186,5 +167,13 @@ impl<P: MutualExclusion> Worker for Explorer<P> {
             found(Next { action, state: &state, tallies: &[], breach, beyond: false });
         }
         if self.service && world.rest.left.units == 0 { self.unserved(&world) } else { None }
+    }
+
+    fn property((property, _): &Breach) -> Property {
+        *property
+    }
+
+    fn describe(&mut self, from: &[u32], action: &Action) -> Vec<String> {
+        vec![self.unpack(from).sentence(*action, &self.tables)]
     }
 }

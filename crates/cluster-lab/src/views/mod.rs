@@ -29,7 +29,7 @@ pub use bounds::Bounds;
 pub use explorer::{SearchResult, Wrong};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
-use lockkeeper_lab::check::Sofar;
+use lockkeeper_lab::explore::SearchProgress;
 use lockkeeper_member::BugSwitch;
 
 /// Searches all states that a cluster can reach within these bounds. `go_on` receives the progress and may end the
@@ -41,7 +41,7 @@ pub fn check(
     algorithm: &str,
     bounds: Bounds,
     bug: Option<BugSwitch>,
-    go_on: impl FnMut(Sofar) -> bool,
+    go_on: impl FnMut(SearchProgress) -> bool,
 ) -> Result<SearchResult, String> {
     match algorithm {
         "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, bug, go_on),

@@ -1,17 +1,14 @@
 //! A run that shows a violation: as sentences, and as a scenario that the simulator replays.
 
-use super::Question;
-use super::liveness::Lasso;
 use super::machine::Breach;
-use super::mutex::Own;
 use super::net::{Action, Net};
-use crate::property::{Names, Property};
+use super::spec::CheckSpec;
+use crate::explore::Run;
 use crate::runner::{self, Progress};
 use crate::scenario::Scenario;
 use crate::trace::Story;
-use lockkeeper_core::{Mode, SiteId};
 use serde::{Serialize, Serializer};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// A violation and a shortest run that shows it.
 #[derive(Clone, Debug)]
@@ -21,9 +18,9 @@ pub struct Counterexample {
     /// Number of steps of the run.
     pub steps: usize,
     /// If the run ends in a cycle: the number of steps before the cycle.
-    pub circle_after: Option<usize>,
-    /// The run as a scenario.
-    pub scenario: String,
+    pub cycle_after: Option<usize>,
+    /// The run as a scenario for the simulator. `None` for elections and registers, which have none.
+    pub scenario: Option<String>,
     /// The run in sentences, one for each step.
     pub story: Vec<String>,
 }
@@ -34,12 +31,16 @@ impl Serialize for Counterexample {
     }
 }
 
-impl Lasso {
-    /// The violation that it shows.
-    pub fn breach(&self) -> Breach {
-        let victim = SiteId::new(self.victim);
-        let what = format!("{victim} waits for ever while the others enter again and again");
-        Breach { property: Property::NoStarvation, sites: vec![victim], what }
+/// The steps, numbered, and the violation.
+impl fmt::Display for Counterexample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, sentence) in self.story.iter().enumerate() {
+            if self.cycle_after == Some(index) && self.scenario.is_none() {
+                writeln!(f, "      and then, again and again:")?;
+            }
+            writeln!(f, "{:>4}. {sentence}", index + 1)?;
+        }
+        write!(f, "      {}", self.breach.what)
     }
 }
 
@@ -48,93 +49,69 @@ impl Lasso {
 const ROUNDS: usize = 2;
 
 impl Counterexample {
-    pub(super) fn new(
-        question: &Question,
-        net: &Net,
-        breach: Breach,
-        run: &[Action],
-        circle: &[Action],
-    ) -> Self {
-        let mut text = heading(question, net.kernel.traits().fifo, &breach);
-        let names = Names { sites: question.sites };
-        let circles = (0..ROUNDS).flat_map(|_| circle);
-        for (time, action) in (1..).zip(run.iter().chain(circles)) {
-            if time == run.len() + 1 && !circle.is_empty() {
-                let _ = writeln!(text, "{time} say from here on it goes round and round");
-            }
-            let _ = writeln!(text, "{time} {}", line(net, names, action));
-        }
-        let mut counterexample = Self {
-            steps: run.len() + circle.len(),
-            circle_after: (!circle.is_empty()).then_some(run.len()),
-            story: Vec::new(),
-            scenario: text,
-            breach,
-        };
-        counterexample.story = counterexample.tell();
-        counterexample
+    /// A counterexample whose sentences are those of the model. `described` has the sentences of each step of
+    /// the run.
+    pub(crate) fn described<A>(breach: Breach, run: &Run<A>, described: Vec<Vec<String>>) -> Self {
+        let before_cycle = |after: usize| described[..after].iter().map(Vec::len).sum();
+        let cycle_after = run.cycle_after.map(before_cycle);
+        let story: Vec<String> = described.into_iter().flatten().collect();
+        Self { breach, steps: story.len(), cycle_after, scenario: None, story }
     }
 
-    /// The sentences, from a replay in the simulator.
-    fn tell(&self) -> Vec<String> {
-        let mut story = Story::default();
-        let told = Scenario::parse("counterexample", &self.scenario)
-            .map_err(runner::Error::Usage)
-            .and_then(|scenario| runner::trace(&scenario.spec, 0, &mut story, &Progress::default()));
-        match told {
-            Ok(_) => story.lines.into_iter().map(|(_, sentence)| sentence).collect(),
-            // Cannot happen for a run that the checker found. If it does, a report without sentences is
-            // better than a panic.
-            Err(error) => vec![format!("(the simulator rejects this run: {error})")],
-        }
+    /// A counterexample whose sentences are those of the simulator, which replays the run.
+    pub(super) fn replayed(spec: &CheckSpec, net: &Net, breach: Breach, run: &Run<Action>) -> Self {
+        let scenario = scenario(spec, net, &breach, run);
+        let story = told(&scenario);
+        Self { steps: run.steps.len(), cycle_after: run.cycle_after, scenario: Some(scenario), story, breach }
     }
 }
 
-fn heading(question: &Question, fifo: bool, breach: &Breach) -> String {
+/// The sentences, from a replay in the simulator.
+fn told(scenario: &str) -> Vec<String> {
+    let mut story = Story::default();
+    let told = Scenario::parse("counterexample", scenario)
+        .map_err(runner::Error::Usage)
+        .and_then(|scenario| runner::trace(&scenario.spec, 0, &mut story, &Progress::default()));
+    match told {
+        Ok(_) => story.lines.into_iter().map(|(_, sentence)| sentence).collect(),
+        // Cannot happen for a run that the checker found. If it does, a report without sentences is
+        // better than a panic.
+        Err(error) => vec![format!("(the simulator rejects this run: {error})")],
+    }
+}
+
+fn scenario(spec: &CheckSpec, net: &Net, breach: &Breach, run: &Run<Action>) -> String {
+    let mut text = heading(spec, net.kernel.traits().fifo, breach);
+    let (before, cycle) = run.steps.split_at(run.cycle_after.unwrap_or(run.steps.len()));
+    let cycles = (0..ROUNDS).flat_map(|_| cycle);
+    for (time, step) in (1..).zip(before.iter().chain(cycles)) {
+        if time == before.len() + 1 && !cycle.is_empty() {
+            let _ = writeln!(text, "{time} say from here on it goes round and round");
+        }
+        let _ = writeln!(text, "{time} {}", net.describe(&step.action));
+    }
+    text
+}
+
+fn heading(spec: &CheckSpec, fifo: bool, breach: &Breach) -> String {
     let mut text = String::new();
     let mut put = |name: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(text, "{name}: {value}");
     };
-    put("title", &format!("{}, {} sites: {}", question.algorithm, question.sites, breach.property.breach()));
+    put("title", &format!("{}, {} sites: {}", spec.algorithm, spec.sites, breach.property.breach()));
     put("about", &breach.what);
-    put("algorithm", &question.algorithm);
-    put("sites", &question.sites);
-    for (name, value) in &question.settings {
+    put("algorithm", &spec.algorithm);
+    put("sites", &spec.sites);
+    for (name, value) in &spec.settings {
         put("set", &format!("{name}={value}"));
     }
     put("fifo", &if fifo { "yes" } else { "no" });
     put("cs", &"by hand");
     put("delivery", &"by hand");
     put("timers", &"by hand");
-    if !question.holders.is_empty() {
-        put("holder", &lockkeeper_core::mutex::list(&question.holders, ""));
+    if !spec.holders.is_empty() {
+        put("holder", &lockkeeper_core::mutex::list(&spec.holders, ""));
     }
     text.push('\n');
     text
-}
-
-/// A step as a line of a scenario.
-fn line(net: &Net, names: Names, action: &Action) -> String {
-    let name = |who: usize| names.of(SiteId::new(who));
-    let message = |verb: &str, from: usize, to: usize, parcel: u32| {
-        format!("{verb} {}>{} {}", name(from), name(to), net.kernel.text(parcel))
-    };
-    match *action {
-        Action::Deliver(from, to, parcel) => message("deliver", from, to, parcel),
-        Action::Lose(from, to, parcel) => message("lose", from, to, parcel),
-        Action::Duplicate(from, to, parcel) => message("duplicate", from, to, parcel),
-        Action::Choice(who, choice) => {
-            let site = name(who);
-            match Own::of(choice.code) {
-                Own::Request(Mode::Exclusive) => format!("{site} requests"),
-                Own::Request(Mode::Shared) => format!("{site} requests shared"),
-                Own::Exit => format!("{site} exits"),
-                Own::Crash => format!("crash {site}"),
-                Own::Restart => format!("recover {site}"),
-                Own::Forget => format!("{site} forgets"),
-                Own::Suspect(other) => format!("{site} suspects {}", names.of(other)),
-                Own::Timer(which) => format!("{site} wakes {}", which + 1),
-            }
-        }
-    }
 }

@@ -2,14 +2,15 @@
 
 use super::machine::{Breach, Fault};
 use super::net::{Action, Explorer, channel};
-use super::search::{Next, Worker};
 use super::seen::dearer;
+use crate::explore::{Goals, Next, Worker};
 use crate::property::Property;
 use lockkeeper_core::SiteId;
 
 impl Worker for Explorer<'_> {
     type Action = Action;
     type Breach = Breach;
+    type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
         let (locals, sent) = self.net.kernel.start();
@@ -42,6 +43,36 @@ impl Worker for Explorer<'_> {
         }
         self.seen.stood_for += self.stands_for;
         if quiet { self.when_quiet(state, tallies) } else { None }
+    }
+
+    fn property(breach: &Breach) -> Property {
+        breach.property
+    }
+
+    fn describe(&mut self, _from: &[u32], action: &Action) -> Vec<String> {
+        vec![self.net.describe(action)]
+    }
+
+    /// The goals are the entries of the machines that wait.
+    fn pending(&mut self, state: &[u32]) -> Goals {
+        self.waiting(state)
+    }
+
+    /// Fair runs deliver messages, leave, and handle timers. On a FIFO channel the duty is "deliver the
+    /// head", independent of the message at the head.
+    fn duty(&self, action: &Action) -> Option<u64> {
+        let (from, to, what) = match *action {
+            Action::Deliver(from, to, parcel) => (from, to, if self.traits.fifo { 0 } else { parcel }),
+            Action::Choice(who, choice) if choice.fault.is_none() && !choice.free => (who, who, choice.code),
+            _ => return None,
+        };
+        Some((from as u64) << 48 | (to as u64) << 32 | u64::from(what))
+    }
+
+    fn unreached(&self, goal: usize) -> Breach {
+        let victim = SiteId::new(goal);
+        let what = format!("{victim} waits for ever while the others enter again and again");
+        Breach { property: Property::NoStarvation, sites: vec![victim], what }
     }
 }
 

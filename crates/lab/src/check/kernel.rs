@@ -3,8 +3,8 @@
 //! Everything above this layer works on numbers and is compiled once for all algorithms. Local steps are
 //! computed here, each once.
 
-use super::intern::Interner;
 use super::machine::{Cause, Choice, Effect, Facts, Faults, Limits, Machines, Tallied};
+use crate::explore::intern::Interner;
 use crate::property::Property;
 use lockkeeper_core::Sharing;
 use smallvec::SmallVec;
@@ -40,6 +40,10 @@ pub trait Kernel: Sync {
     fn numbers_in(&self, from: usize, parcel: u32, visit: &mut dyn FnMut(usize, &mut u64)) -> u32;
     /// The text of a message.
     fn text(&self, parcel: u32) -> String;
+    /// The name of a machine.
+    fn name(&self, who: usize) -> String;
+    /// The text of a step that a machine takes without receiving a message.
+    fn choice_text(&self, who: usize, code: u32) -> String;
 }
 
 /// The cause of a step.
@@ -203,5 +207,13 @@ impl<S: Machines> Kernel for Numbered<S> {
 
     fn text(&self, parcel: u32) -> String {
         self.system.text(&self.parcel(parcel))
+    }
+
+    fn name(&self, who: usize) -> String {
+        self.system.name(who)
+    }
+
+    fn choice_text(&self, who: usize, code: u32) -> String {
+        self.system.choice_text(who, code)
     }
 }

@@ -47,6 +47,16 @@ pub trait Machines: Sync {
     /// The text of a message.
     fn text(&self, parcel: &Self::Parcel) -> String;
 
+    /// The name of a machine.
+    fn name(&self, who: usize) -> String {
+        SiteId::new(who).to_string()
+    }
+
+    /// The text of a step that a machine takes without receiving a message.
+    fn choice_text(&self, who: usize, code: u32) -> String {
+        format!("{} takes step {code}", self.name(who))
+    }
+
     /// The index of the message's type, for the list of types that were never delivered.
     fn word(&self, _parcel: &Self::Parcel) -> usize {
         0

@@ -2,205 +2,217 @@
 //! violation.
 //!
 //! ```
-//! use lockkeeper_lab::check::{Question, check};
+//! use lockkeeper_lab::check::{CheckSpec, check};
 //!
-//! let answer = check(&Question::new("ricart-agrawala", 2), |_| true).unwrap();
-//! assert!(answer.is_verified());
-//! assert_eq!(answer.max_messages_per_entry, Some(2.0)); // 2(N−1), in any run
+//! let report = check(&CheckSpec::new("ricart-agrawala", 2), |_| true).unwrap();
+//! assert!(report.is_verified());
+//! assert_eq!(report.max_messages_per_entry, Some(2.0)); // 2(N−1), in any run
 //! ```
+//!
+//! The search itself is [`crate::explore`]; this module makes models of mutual exclusion algorithms, and
+//! reports on models of every kind.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`store`], [`rows`] | packed storage of the visited states |
-//! | [`search`] | breadth-first search, on one or several threads |
-//! | [`machine`] | the interface of a checked system: machines that exchange messages |
-//! | [`kernel`], [`intern`] | interning: local states and messages as small integers, each local step computed once |
+//! | [`spec`] | [`CheckSpec`], the system to check and the options |
+//! | [`report`] | [`CheckReport`], the verdicts and counts |
+//! | [`machine`] | the interface of a system of machines that exchange messages |
+//! | [`kernel`] | local states and messages as small integers, each local step computed once |
 //! | [`net`] | global states: machines and channels as rows of integers |
 //! | [`seen`] | coverage and maxima of a search |
 //! | [`reduce`] | partial-order reduction |
 //! | [`shift`] | normalisation of clocks and sequence numbers |
-//! | [`liveness`] | starvation: fair cycles in which a machine waits |
 //! | [`mutex`] | mutual exclusion algorithms as machines |
 //! | [`counterexample`] | a violating run as sentences and as a scenario |
 //! | [`gallery`] | the mutants and wrong circumstances that the checker must catch |
 
-mod answer;
 pub mod counterexample;
 mod entering;
 mod expand;
 pub mod gallery;
-pub mod intern;
+mod guarantees;
 pub mod kernel;
-pub mod liveness;
 pub mod machine;
 pub mod mutex;
 pub mod net;
 pub mod reduce;
-pub mod rows;
-pub mod search;
+pub mod report;
 pub mod seen;
 pub mod shift;
-pub mod store;
+pub mod spec;
 
-use answer::Promised;
-pub use answer::{Answer, Verdict};
+pub use crate::explore::{SearchLimits, SearchProgress};
 pub use machine::{Fault, Faults};
-pub use search::Sofar;
+pub use report::{CheckReport, Verdict};
+pub use spec::{CheckSpec, ModelKind};
 
+use crate::explore::{Ended, Model, Search, Violation, Worker, cycles};
 use crate::property::Property;
 use crate::runner::{self, Error};
 use crate::spec::Spec;
+use crate::{election, registers};
+use counterexample::Counterexample;
+use guarantees::Guarantees;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry::Visitor;
-use lockkeeper_core::{Holder, MutualExclusion, Setup};
+use lockkeeper_core::{MutualExclusion, Setup};
+use machine::Breach;
 use mutex::Sites;
 use net::{Action, Net};
-use search::{Ended, Search};
 use seen::Seen;
-
-/// The maximum number of processes (sites and helpers): each state stores one integer per channel.
-pub const MOST_SITES: usize = 9;
-/// The maximum number of requests per site.
-pub const MOST_REQUESTS: u8 = 15;
-
-/// The system to check, and the options of the check.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// The name of the algorithm or of a mutant.
-    pub algorithm: String,
-    /// Number of sites that may request.
-    pub sites: usize,
-    /// The algorithm's own settings.
-    pub settings: Vec<(String, String)>,
-    /// Number of requests of each site. `None`: without limit.
-    pub requests: Option<u8>,
-    /// Whether channels are FIFO. `None`: as the algorithm assumes.
-    pub fifo: Option<bool>,
-    /// The sites inside the critical section at the start, with their modes.
-    pub holders: Vec<Holder>,
-    /// The maximum number of faults of each kind in a run.
-    pub faults: Faults,
-    /// The only property to check: the search continues past violations of the others. `None`: all
-    /// properties.
-    pub only: Option<Property>,
-    /// Whether to explore all interleavings, without partial-order reduction; see [`reduce`].
-    pub full: bool,
-    /// Number of search threads.
-    pub threads: usize,
-}
-
-impl Question {
-    /// A question with one request per site and no faults.
-    pub fn new(algorithm: &str, sites: usize) -> Self {
-        Self {
-            algorithm: algorithm.into(),
-            sites,
-            settings: Vec::new(),
-            requests: Some(1),
-            fifo: None,
-            holders: Vec::new(),
-            faults: Faults::default(),
-            only: None,
-            full: false,
-            threads: 1,
-        }
-    }
-
-    /// Sets the number of requests per site.
-    pub fn requests(mut self, requests: u8) -> Self {
-        self.requests = Some(requests);
-        self
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if !(1..=MOST_SITES).contains(&self.sites) {
-            return Err(format!("the checker takes 1 to {MOST_SITES} sites, not {}", self.sites));
-        }
-        match self.requests {
-            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => Err(format!(
-                "each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}"
-            )),
-            _ => Ok(()),
-        }
-    }
-}
+use spec::MOST_SITES;
 
 /// Searches every reachable state. `go_on` is called with the progress at intervals; the search stops when it
 /// returns `false`.
-pub fn check(question: &Question, mut go_on: impl FnMut(Sofar) -> bool) -> Result<Answer, Error> {
-    question.check().map_err(Error::Usage)?;
-    runner::visit_named(&question.algorithm, Check { question, go_on: &mut go_on })
-        .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", question.algorithm)))?
+pub fn check(spec: &CheckSpec, mut go_on: impl FnMut(SearchProgress) -> bool) -> Result<CheckReport, Error> {
+    let unknown = || Error::Usage(format!("there is no algorithm '{}'", spec.algorithm));
+    let kind = ModelKind::of(&spec.algorithm).ok_or_else(unknown)?;
+    spec.check(kind).map_err(Error::Usage)?;
+    let go_on: &mut dyn FnMut(SearchProgress) -> bool = &mut go_on;
+    match kind {
+        ModelKind::MutualExclusion => {
+            runner::visit_named(&spec.algorithm, Check { spec, go_on }).ok_or_else(unknown)?
+        }
+        ModelKind::Election => election::check(spec, go_on),
+        ModelKind::Registers => registers::check(spec, go_on),
+    }
+}
+
+/// Explores a model of which every state and step is checked, and adds the result to a report. With
+/// `every_property`, the search continues past violations. `model` is called again if several threads found a
+/// violation: one thread then searches for a shortest run.
+pub(crate) fn explore<M: Model>(
+    spec: &CheckSpec,
+    every_property: bool,
+    model: impl Fn() -> M,
+    report: impl Fn(SearchProgress) -> CheckReport,
+    go_on: &mut dyn FnMut(SearchProgress) -> bool,
+) -> CheckReport
+where
+    for<'m> M::Worker<'m>: Worker<Breach = Breach>,
+{
+    let first = model();
+    // The search for cycles needs the numbering of one thread.
+    let threads = if first.goals() == 0 { spec.threads } else { 1 };
+    let (found, without_run) = explore_once(&first, threads, spec, every_property, &report, go_on);
+    if !without_run {
+        return found;
+    }
+    let (again, _) = explore_once(&model(), 1, spec, every_property, &report, go_on);
+    // A violation remains a violation if the budget of the second search ends before it finds a run.
+    if again.complete { again } else { found }
+}
+
+fn explore_once<M: Model>(
+    model: &M,
+    threads: usize,
+    spec: &CheckSpec,
+    every_property: bool,
+    report: impl Fn(SearchProgress) -> CheckReport,
+    go_on: &mut dyn FnMut(SearchProgress) -> bool,
+) -> (CheckReport, bool)
+where
+    for<'m> M::Worker<'m>: Worker<Breach = Breach>,
+{
+    let mut search = Search::new(model, threads);
+    if every_property {
+        search = search.every_property();
+    }
+    let ended = search.run(spec.limits, go_on);
+    let mut violations = search.violations();
+    if ended == Ended::All {
+        violations.extend(cycles::search(&mut search));
+    }
+    let mut report = report(search.progress());
+    report.complete = ended != Ended::Stopped;
+    (report.cut, report.bounded) = (search.cut(), search.cut() > 0);
+    violations.sort_by_key(|violation| violation.breach.property);
+    let without_run = violations.iter().any(|violation| violation.run.is_none());
+    for Violation { breach, run } in violations {
+        match run {
+            Some(run) => {
+                let described = search.describe(&run);
+                report.add(Counterexample::described(breach, &run, described));
+            }
+            None => {
+                report.violate(breach.property);
+                report.wrong = Some(breach.what);
+            }
+        }
+    }
+    if ended == Ended::All {
+        report.settle();
+    }
+    (report, without_run)
 }
 
 struct Check<'a> {
-    question: &'a Question,
-    go_on: &'a mut dyn FnMut(Sofar) -> bool,
+    spec: &'a CheckSpec,
+    go_on: &'a mut dyn FnMut(SearchProgress) -> bool,
 }
 
 impl Visitor for Check<'_> {
-    type Output = Result<Answer, Error>;
+    type Output = Result<CheckReport, Error>;
 
     fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let Self { question, go_on } = self;
-        let mut spec = Spec::new(&question.algorithm, question.sites);
-        spec.settings.clone_from(&question.settings);
-        spec.holders.clone_from(&question.holders);
-        let options = runner::check::<P>(&spec)?;
-        if question.sites + P::helpers(&options) > MOST_SITES {
+        let Self { spec, go_on } = self;
+        let mut system = Spec::new(&spec.algorithm, spec.sites);
+        system.settings.clone_from(&spec.settings);
+        system.holders.clone_from(&spec.holders);
+        let options = runner::check::<P>(&system)?;
+        if spec.sites + P::helpers(&options) > MOST_SITES {
             return Err(Error::Usage(format!("the checker takes at most {MOST_SITES} processes")));
         }
         let sites = Sites::<P> {
-            setup: Setup { holders: question.holders.clone(), ..Setup::new(question.sites, options) },
-            requests: question.requests,
-            fifo: question.fifo.unwrap_or(P::ABOUT.channels == Channels::Fifo),
-            faults: question.faults,
-            only: question.only,
+            setup: Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, options) },
+            requests: spec.requests,
+            fifo: spec.fifo.unwrap_or(P::ABOUT.channels == Channels::Fifo),
+            faults: spec.faults,
+            only: spec.only,
         };
         let fresh = || Net::new(sites.clone());
-        let promised = Promised::by::<P>(question, &sites.setup.options);
-        let most_messages = promised.most_messages(question);
-        let checker =
-            Checker { question, perpetual: P::ABOUT.perpetual, most_messages, fresh: &fresh, go_on };
+        let guarantees = Guarantees::by::<P>(spec, &sites.setup.options);
+        let most_messages = guarantees.most_messages(spec);
+        let checker = Checker { spec, perpetual: P::ABOUT.perpetual, most_messages, fresh: &fresh, go_on };
         let (net, searched) = checker.run();
-        Ok(promised.answer(question, &net, &searched))
+        Ok(guarantees.report(spec, &net, searched))
     }
 }
 
 /// Runs the search, and a second one where that is necessary. The code is the same for all algorithms.
 struct Checker<'a> {
-    question: &'a Question,
+    spec: &'a CheckSpec,
     perpetual: bool,
     /// The paper's bound on messages per entry, if there is one and it is checked.
     most_messages: Option<u32>,
     fresh: &'a dyn Fn() -> Net,
-    go_on: &'a mut dyn FnMut(Sofar) -> bool,
+    go_on: &'a mut dyn FnMut(SearchProgress) -> bool,
 }
 
 /// The result of one search.
 struct Searched {
-    ended: Ended<Action, machine::Breach>,
-    sofar: Sofar,
+    ended: Ended,
+    violation: Option<Violation<Action, Breach>>,
+    progress: SearchProgress,
     seen: Seen,
-    bounded: bool,
-    lasso: Option<liveness::Lasso>,
+    cut: u64,
     looked_for_starvation: bool,
 }
 
 impl Checker<'_> {
     fn run(mut self) -> (Net, Searched) {
-        let question = self.question;
+        let spec = self.spec;
         // With limited requests and no perpetual token, runs normally end, and no cycle has to be found: the
         // search may be reduced and use several threads. Otherwise the search for cycles needs the full graph,
         // in the numbering of one thread.
-        let ends = question.requests.is_some() && !self.perpetual;
-        let threads = if ends { question.threads } else { 1 };
+        let ends = spec.requests.is_some() && !self.perpetual;
+        let threads = if ends { spec.threads } else { 1 };
         let mut net = (self.fresh)();
-        net.reduced = ends && !question.full;
+        net.reduced = ends && !spec.full;
         let searched = self.search(&net, threads);
-        let wrong = matches!(searched.ended, Ended::Wrong(_));
-        let all = matches!(searched.ended, Ended::All);
-        let open = all && !searched.looked_for_starvation && self.asks_about_starvation();
+        let wrong = searched.ended == Ended::Violated;
+        let all = searched.ended == Ended::All;
+        let open = all && !searched.looked_for_starvation && spec.checks(Property::NoStarvation);
         let too_dear = all && self.most_messages.is_some_and(|most| searched.seen.costs_more_than(most));
         if !too_dear && !((wrong || open) && (net.reduced || threads > 1)) {
             return (net, searched);
@@ -211,42 +223,38 @@ impl Checker<'_> {
         full.most_messages = self.most_messages.filter(|_| too_dear);
         let again = self.search(&full, 1);
         // A violation remains a violation if the budget of the second search ends before it finds a run.
-        let stopped = matches!(again.ended, Ended::Stopped);
+        let stopped = again.ended == Ended::Stopped;
         if stopped && (wrong || too_dear) { (net, searched) } else { (full, again) }
-    }
-
-    fn asks_about_starvation(&self) -> bool {
-        self.question.only.is_none_or(|only| only == Property::NoStarvation)
     }
 
     fn search(&mut self, net: &Net, threads: usize) -> Searched {
         let mut search = Search::new(net, threads);
-        let mut ended = search.run(u64::MAX, &mut self.go_on);
-        if let Ended::Wrong(witness) = &mut ended
-            && net.reduced
-        {
-            witness.run = None; // The run lacks the silent deliveries, so it cannot be replayed.
-        }
+        let ended = search.run(self.spec.limits, &mut self.go_on);
         let mut seen = Seen::default();
         for worker in search.workers() {
             seen.add(worker.seen());
+        }
+        let mut violation = None;
+        if ended == Ended::Violated {
+            // With deferred silent deliveries, the run lacks them and cannot be replayed.
+            let replayable =
+                |found: Violation<_, _>| Violation { run: found.run.filter(|_| !net.reduced), ..found };
+            violation = search.violations().pop().map(replayable);
         }
         // If the number of messages is bounded, every run ends: an infinite run would send infinitely many
         // messages.
         let ends = net.kernel.traits().tallied.messages && seen.max_messages < u8::MAX;
         // A cycle has to be a run of the system; with deferred silent deliveries it is not one.
-        let looks = self.asks_about_starvation()
-            && matches!(ended, Ended::All)
-            && !ends
-            && threads == 1
-            && !net.reduced;
-        let lasso = if looks { liveness::starvation(&mut search, net) } else { None };
+        let looks = net.goals() != 0 && ended == Ended::All && !ends && threads == 1 && !net.reduced;
+        if looks {
+            violation = cycles::search(&mut search).pop();
+        }
         Searched {
-            sofar: search.sofar(),
-            bounded: search.is_bounded(),
+            progress: search.progress(),
+            cut: search.cut(),
             ended,
+            violation,
             seen,
-            lasso,
             looked_for_starvation: ends || looks,
         }
     }

@@ -4,7 +4,7 @@ use super::entering::no_larger_fence;
 use super::machine::{
     Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied,
 };
-use crate::property::Property;
+use crate::property::{Names, Property};
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{
     Ask, Holder, Mode, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Sharing, Site, SiteId, Vocabulary,
@@ -401,6 +401,25 @@ where
 
     fn text(&self, parcel: &Self::Parcel) -> String {
         parcel.message.to_string()
+    }
+
+    fn name(&self, who: usize) -> String {
+        Names { sites: self.setup.sites }.of(SiteId::new(who)).to_string()
+    }
+
+    /// The step as a line of a scenario.
+    fn choice_text(&self, who: usize, code: u32) -> String {
+        let site = self.name(who);
+        match Own::of(code) {
+            Own::Request(Mode::Exclusive) => format!("{site} requests"),
+            Own::Request(Mode::Shared) => format!("{site} requests shared"),
+            Own::Exit => format!("{site} exits"),
+            Own::Crash => format!("crash {site}"),
+            Own::Restart => format!("recover {site}"),
+            Own::Forget => format!("{site} forgets"),
+            Own::Suspect(other) => format!("{site} suspects {}", self.name(other.index())),
+            Own::Timer(which) => format!("{site} wakes {}", which + 1),
+        }
     }
 
     fn word(&self, parcel: &Self::Parcel) -> usize {

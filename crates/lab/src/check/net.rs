@@ -8,12 +8,13 @@
 //! state number 4, and the second channel (from 0 to 2) has the content number 7; content 0 is the empty
 //! channel.
 
-use super::intern::{Interner, Known, Memo};
 use super::kernel::{Kernel, Numbered, Stepped, Traits, Why};
 use super::machine::{Breach, Choice, Facts, Fault, Machines};
 use super::reduce::is_silent;
-use super::search::Model;
 use super::seen::Seen;
+use crate::explore::intern::{Interner, Known, Memo};
+use crate::explore::{Goals, Model};
+use crate::property::Property;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
@@ -61,6 +62,20 @@ impl Net {
         self.channels()[place].number(parcels)
     }
 
+    /// A step as a line of a scenario.
+    pub fn describe(&self, action: &Action) -> String {
+        let kernel = &self.kernel;
+        let message = |verb: &str, from: usize, to: usize, parcel: u32| {
+            format!("{verb} {}>{} {}", kernel.name(from), kernel.name(to), kernel.text(parcel))
+        };
+        match *action {
+            Action::Deliver(from, to, parcel) => message("deliver", from, to, parcel),
+            Action::Lose(from, to, parcel) => message("lose", from, to, parcel),
+            Action::Duplicate(from, to, parcel) => message("duplicate", from, to, parcel),
+            Action::Choice(who, choice) => kernel.choice_text(who, choice.code),
+        }
+    }
+
     /// Visits every relative integer of the local state or channel in a slot, and returns the number of the
     /// changed content.
     pub(super) fn visit_numbers(
@@ -99,6 +114,11 @@ impl Model for Net {
         let tallied = self.kernel.traits().tallied;
         let bypass = if tallied.bypass { self.kernel.machines() } else { 0 };
         bypass + usize::from(tallied.messages)
+    }
+
+    fn goals(&self) -> Goals {
+        let asked = self.kernel.traits().only.is_none_or(|only| only == Property::NoStarvation);
+        if asked { (1 << self.kernel.machines()) - 1 } else { 0 }
     }
 
     fn worker(&self) -> Explorer<'_> {
@@ -202,9 +222,9 @@ impl<'m> Explorer<'m> {
     }
 
     /// The machines that wait in a global state, one bit each.
-    pub fn waiting(&mut self, state: &[u32]) -> u16 {
+    pub(super) fn waiting(&mut self, state: &[u32]) -> Goals {
         (0..self.machines)
-            .fold(0, |waiting, who| waiting | u16::from(self.facts(who, state[who]).waiting) << who)
+            .fold(0, |waiting, who| waiting | Goals::from(self.facts(who, state[who]).waiting) << who)
     }
 
     /// The facts of a machine in a local state.

@@ -25,7 +25,7 @@
 use super::kernel::Stepped;
 use super::machine::{Breach, Facts, Faults};
 use super::net::{Action, Explorer, channel};
-use super::search::Next;
+use crate::explore::Next;
 
 /// Whether a delivery affects no machine but the receiver.
 pub(super) fn is_silent(step: &Stepped, before: &Facts, after: &Facts, faults: Faults) -> bool {

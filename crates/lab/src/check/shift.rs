@@ -6,8 +6,8 @@
 //!
 //! Example: clocks 7 and 9 and a message with timestamp 8 become 1, 3 and 2.
 
-use super::intern::{Interner, Known, Memo};
 use super::net::Explorer;
+use crate::explore::intern::{Interner, Known, Memo};
 
 /// The amount by which the integers of each kind are lowered.
 type Amounts = Vec<u64>;

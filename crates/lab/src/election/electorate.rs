@@ -1,46 +1,15 @@
-//! The sites of an election and their steps, without time; and the properties of an election.
+//! The sites of an election and their steps, without time.
 //!
 //! The simulator chooses the next event by virtual time; the checker tries every possibility.
 
 use lockkeeper_core::election::Setup;
 use lockkeeper_core::{Campaign, Elected, Election, Out, Protocol, Site, SiteId};
-use serde::Serialize;
-use std::fmt;
-
-/// A property of an election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Property {
-    /// A site that becomes leader is the highest site that is up.
-    HighestLeads,
-    /// When the system is at rest, every site that is up knows the same leader, and the leader is up.
-    Agreement,
-    /// The system comes to rest.
-    Termination,
-}
-
-impl Property {
-    /// The name of the violation.
-    pub fn breach(self) -> &'static str {
-        match self {
-            Self::HighestLeads => "two leaders",
-            Self::Agreement => "no agreement",
-            Self::Termination => "no end",
-        }
-    }
-}
-
-impl fmt::Display for Property {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.breach())
-    }
-}
 
 /// The sites of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Electorate<E: Election> {
-    sites: Vec<Site<E>>,
-    up: Vec<bool>,
+    pub(super) sites: Vec<Site<E>>,
+    pub(super) up: Vec<bool>,
 }
 
 impl<E: Election> Electorate<E> {

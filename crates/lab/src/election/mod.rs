@@ -5,18 +5,20 @@
 //! | [`electorate`] | the sites and their steps, without time; the properties |
 //! | [`sim`] | one run in virtual time |
 //! | [`report`] | the report of runs |
-//! | [`check`] | the checker: every order of events in a small system |
+//! | [`model`] | elections as models for the explorer: every order of events in a small system |
 //! | [`cost`] | the cost in the papers' cases, measured |
 //! | [`mod@explain`] | the explanation of an election |
 
-pub mod check;
 pub mod cost;
 pub mod electorate;
 pub mod explain;
+pub mod model;
 pub mod report;
 pub mod sim;
+mod state;
 
-pub use electorate::Property;
+pub use crate::property::Property;
+pub(crate) use model::check;
 pub use report::Report;
 
 use crate::everyone;

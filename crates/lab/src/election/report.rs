@@ -1,8 +1,8 @@
 //! The report of simulated elections.
 
 use super::ElectionSpec;
-use super::electorate::Property;
 use crate::observer::encoded_size;
+use crate::property::Property;
 use crate::time::Time;
 use lockkeeper_core::{SiteId, Vocabulary, Word};
 use serde::{Serialize, Serializer};
@@ -106,7 +106,7 @@ pub struct Breach {
 
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} T: {}", self.property, self.at, self.what)
+        write!(f, "{} at {} T: {}", self.property.breach(), self.at, self.what)
     }
 }
 

@@ -4,10 +4,11 @@
 //! of mutual exclusion: queue, network, detectors, scripts, traces.
 
 use super::ElectionSpec;
-use super::electorate::{Electorate, Property};
+use super::electorate::Electorate;
 use super::report::{Breach, Run, Took};
 use crate::detector::Detector;
 use crate::network::Network;
+use crate::property::Property;
 use crate::queue::Queue;
 use crate::sim::step_in_words;
 use crate::spec::{Action, Scripted};

@@ -7,11 +7,8 @@ mod telling;
 pub use telling::text as story;
 
 use crate::Error;
-use crate::check::{self, gallery};
-use crate::election;
+use crate::check::{self, CheckSpec, SearchLimits, gallery};
 use crate::recording::Recording;
-use crate::registers;
-use lockkeeper_core::elections::bully::Bully;
 use serde::Serialize;
 
 /// A known counterexample.
@@ -111,7 +108,7 @@ pub const ALL: &[Failure] = &[
         why: "The Bully algorithm assumes that a site that does not answer in time is down. A partition breaks \
               that: no timeout is long enough. Only a majority, which cannot be on both sides, ensures a single \
               leader.",
-        command: "lockkeeper sim --election bully --sites 3 --initiator 2@1 --partition '1,2|3@0..40'",
+        command: "lockkeeper check bully --sites 3 --partition",
         found_by: FoundBy::Election,
         run: run!("bully-under-partition.story"),
     },
@@ -162,19 +159,22 @@ impl Failure {
         match self.found_by {
             FoundBy::Messages => {
                 let exhibit = gallery::all().into_iter().find(|exhibit| exhibit.name == self.name);
-                let answer = check::check(&exhibit.ok_or_else(unknown)?.questions[0], |_| true)?;
-                Ok(answer.counterexample.ok_or_else(nothing)?.scenario)
+                let report = check::check(&exhibit.ok_or_else(unknown)?.systems[0], |_| true)?;
+                report.counterexample.and_then(|found| found.scenario).ok_or_else(nothing)
             }
             FoundBy::Registers => {
-                let outcome = registers::check(self.name, 2, false, registers::Limits::default())?;
-                let verdict = outcome.verdict(registers::Property::MutualExclusion);
-                let story = verdict.and_then(|verdict| verdict.story.as_ref()).ok_or_else(nothing)?;
-                Ok(telling::text(&story.steps, &story.ending))
+                let report = check::check(&CheckSpec::new(self.name, 2), |_| true)?;
+                let found = report.counterexample.ok_or_else(nothing)?;
+                Ok(telling::text(&found.story, &found.breach.what))
             }
             FoundBy::Election => {
-                let found = election::check::check::<Bully>(&CUT_ELECTION, &Default::default());
-                let found = found.counterexample.ok_or_else(nothing)?;
-                Ok(telling::text(&found.story, &found.what))
+                let spec = CheckSpec {
+                    partition: true,
+                    limits: SearchLimits::states(100_000),
+                    ..CheckSpec::new("bully", 3)
+                };
+                let found = check::check(&spec, |_| true)?.counterexample.ok_or_else(nothing)?;
+                Ok(telling::text(&found.story, &found.breach.what))
             }
             FoundBy::Cluster => Err(Error::Usage(format!(
                 "'{}' is a failure of whole clusters: lockkeeper-cluster-lab searches for it",
@@ -183,14 +183,3 @@ impl Failure {
         }
     }
 }
-
-/// Three sites, timeouts as long as the paper requires, and a network that may be partitioned.
-const CUT_ELECTION: election::check::Bounds = election::check::Bounds {
-    sites: 3,
-    initiators: 1,
-    crashes: 0,
-    partition: true,
-    fifo: true,
-    timing: election::check::Timing::Synchronous,
-    most_states: 100_000,
-};

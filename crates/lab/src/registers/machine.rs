@@ -5,9 +5,9 @@
 //! two writes of one register overlap, any value can remain.
 //!
 //! Example: P1 begins to write 1 into a safe register that holds 0. Until the write ends, P2 may read 0, 1 or
-//! any other value up to the register's maximum; the explorer follows each of these reads.
+//! any other value up to the register's maximum; the search follows each of these reads.
 
-use super::model::{Model, Section, Step};
+use super::section::Section;
 
 /// The maximum number of processes.
 pub const MOST_PROCESSES: usize = 3;
@@ -15,7 +15,7 @@ pub const MOST_PROCESSES: usize = 3;
 const MOST_REGISTERS: usize = 2 * MOST_PROCESSES + 1;
 
 /// An algorithm as a program for each process. Processes are numbered from 0.
-pub(super) trait Program {
+pub(super) trait Program: Sync {
     /// The registers.
     fn registers(&self) -> Vec<Register>;
     /// The next access of process `me`.
@@ -83,15 +83,15 @@ struct Process {
 }
 
 /// The registers and processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
     cells: [Cell; MOST_REGISTERS],
     processes: [Process; MOST_PROCESSES],
 }
 
 /// The access of a step, for its sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+struct Event {
     register: usize,
     value: u8,
     kind: Kind,
@@ -110,22 +110,32 @@ enum Kind {
 }
 
 /// A program, executed by a number of processes.
-pub(super) struct Machine<P> {
-    pub(super) program: P,
+pub(super) struct Machine {
+    program: Box<dyn Program>,
     pub(super) processes: usize,
-    pub(super) flickering: bool,
+    flickering: bool,
     registers: Vec<Register>,
 }
 
-impl<P: Program> Machine<P> {
-    pub(super) fn new(program: P, processes: usize, flickering: bool) -> Self {
+/// A possible step.
+pub(super) struct Step {
+    /// The process that takes it.
+    pub(super) process: usize,
+    /// The next state; `None` if it exceeds the limit on tickets.
+    pub(super) to: Option<State>,
+    /// The access.
+    event: Event,
+}
+
+impl Machine {
+    pub(super) fn new(program: Box<dyn Program>, processes: usize, flickering: bool) -> Self {
         let registers = program.registers();
         assert!(processes <= MOST_PROCESSES && registers.len() <= MOST_REGISTERS);
         Self { program, processes, flickering, registers }
     }
 
     /// The step that completes an access and advances the process.
-    fn finish(&self, from: &State, me: usize, event: Event, cell: Cell) -> Step<State, Event> {
+    fn finish(&self, from: &State, me: usize, event: Event, cell: Cell) -> Step {
         let old = from.processes[me].at;
         let Some(at) = self.program.then(me, old, event.value) else {
             return Step { process: me, to: None, event };
@@ -156,7 +166,7 @@ impl<P: Program> Machine<P> {
         }
     }
 
-    fn read(&self, from: &State, me: usize, register: usize, out: &mut Vec<Step<State, Event>>) {
+    fn read(&self, from: &State, me: usize, register: usize, out: &mut Vec<Step>) {
         let cell = from.cells[register];
         if cell.writers == 0 {
             out.push(self.finish(from, me, Event { register, value: cell.value, kind: Kind::Read }, cell));
@@ -167,7 +177,7 @@ impl<P: Program> Machine<P> {
         }
     }
 
-    fn begin_write(&self, from: &State, me: usize, register: usize, value: u8) -> Step<State, Event> {
+    fn begin_write(&self, from: &State, me: usize, register: usize, value: u8) -> Step {
         let mut to = *from;
         let cell = &mut to.cells[register];
         *cell = Cell { value: 0, writers: cell.writers | 1 << me, mixed: cell.writers != 0 };
@@ -176,14 +186,7 @@ impl<P: Program> Machine<P> {
         Step { process: me, to: Some(to), event: Event { register, value, kind: Kind::BeginWrite } }
     }
 
-    fn end_write(
-        &self,
-        from: &State,
-        me: usize,
-        register: usize,
-        value: u8,
-        out: &mut Vec<Step<State, Event>>,
-    ) {
+    fn end_write(&self, from: &State, me: usize, register: usize, value: u8, out: &mut Vec<Step>) {
         let Cell { writers, mixed, .. } = from.cells[register];
         let writers = writers & !(1 << me);
         let mut end = |left: u8, mixed: bool, kind: Kind| {
@@ -201,15 +204,9 @@ impl<P: Program> Machine<P> {
     }
 }
 
-impl<P: Program> Model for Machine<P> {
-    type State = State;
-    type Event = Event;
-
-    fn processes(&self) -> usize {
-        self.processes
-    }
-
-    fn initial(&self) -> State {
+impl Machine {
+    /// The initial state.
+    pub(super) fn initial(&self) -> State {
         let mut state = State::default();
         for (cell, register) in state.cells.iter_mut().zip(&self.registers) {
             cell.value = register.initial;
@@ -217,7 +214,41 @@ impl<P: Program> Model for Machine<P> {
         state
     }
 
-    fn steps(&self, from: &State, out: &mut Vec<Step<State, Event>>) {
+    /// Number of slots of a packed state: one for each register, and two for each process.
+    pub(super) fn slots(&self) -> usize {
+        self.registers.len() + 2 * self.processes
+    }
+
+    /// Packs a state into a row.
+    pub(super) fn pack(&self, state: &State, row: &mut Vec<u32>) {
+        row.clear();
+        let cell = |cell: &Cell| u32::from_le_bytes([cell.value, cell.writers, u8::from(cell.mixed), 0]);
+        row.extend(state.cells[..self.registers.len()].iter().map(cell));
+        for Process { at, writing, behind } in &state.processes[..self.processes] {
+            row.push(u32::from_le_bytes([at.line, at.j, at.seen, at.mine]));
+            row.push(u32::from_le_bytes([*behind, u8::from(*writing), 0, 0]));
+        }
+    }
+
+    /// The state that was packed into a row.
+    pub(super) fn unpack(&self, row: &[u32]) -> State {
+        let mut state = State::default();
+        let (cells, processes) = row.split_at(self.registers.len());
+        for (cell, slot) in state.cells.iter_mut().zip(cells) {
+            let [value, writers, mixed, _] = slot.to_le_bytes();
+            *cell = Cell { value, writers, mixed: mixed == 1 };
+        }
+        let (pairs, _) = processes.as_chunks::<2>();
+        for (process, [at, rest]) in state.processes.iter_mut().zip(pairs) {
+            let [line, j, seen, mine] = at.to_le_bytes();
+            let [behind, writing, ..] = rest.to_le_bytes();
+            *process = Process { at: Local { line, j, seen, mine }, writing: writing == 1, behind };
+        }
+        state
+    }
+
+    /// Appends all possible steps from a state.
+    pub(super) fn steps(&self, from: &State, out: &mut Vec<Step>) {
         for me in 0..self.processes {
             let Process { at, writing, .. } = from.processes[me];
             match self.program.next(me, at) {
@@ -234,7 +265,8 @@ impl<P: Program> Model for Machine<P> {
         }
     }
 
-    fn section(&self, state: &State, process: usize) -> Section {
+    /// The section of its program that a process is in.
+    pub(super) fn section(&self, state: &State, process: usize) -> Section {
         let Process { at, writing, .. } = state.processes[process];
         match self.program.section(at) {
             // The process has begun its first write.
@@ -245,12 +277,14 @@ impl<P: Program> Model for Machine<P> {
         }
     }
 
-    fn behind(&self, state: &State, process: usize) -> Option<usize> {
+    /// A process that had completed its doorway before `process` began its own, and has not entered since.
+    pub(super) fn behind(&self, state: &State, process: usize) -> Option<usize> {
         let behind = state.processes[process].behind;
         (behind != 0).then(|| behind.trailing_zeros() as usize)
     }
 
-    fn tell(&self, from: &State, step: &Step<State, Event>) -> String {
+    /// The sentence that describes a step.
+    pub(super) fn describe(&self, from: &State, step: &Step) -> String {
         let Event { register, value, kind } = step.event;
         let (name, value) = (&self.registers[register].name, self.program.tell(register, value));
         let did = match kind {

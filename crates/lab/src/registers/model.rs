@@ -1,58 +1,176 @@
-//! The interface between the explorer and a system: its initial state, steps, and sections.
+//! Processes that share registers, as a model for the explorer.
 
-use std::fmt::Debug;
-use std::hash::Hash;
+use super::machine::{Machine, Step};
+use super::section::Section;
+use crate::check::machine::Breach;
+use crate::explore::{Goals, Model, Next, Worker};
+use crate::property::Property;
+use lockkeeper_core::SiteId;
 
-/// A system of processes that compete for a critical section.
-pub trait Model {
-    /// A global state.
-    type State: Clone + Eq + Hash + Debug;
-    /// The part of a step that its sentence needs.
-    type Event: Clone + Debug;
-
-    /// Number of processes.
-    fn processes(&self) -> usize;
-    /// The initial state.
-    fn initial(&self) -> Self::State;
-    /// Appends all possible steps from a state.
-    fn steps(&self, from: &Self::State, out: &mut Vec<Step<Self::State, Self::Event>>);
-    /// The section of its program that a process is in.
-    fn section(&self, state: &Self::State, process: usize) -> Section;
-    /// A process that had completed its doorway before `process` began its own, and has not entered since.
-    fn behind(&self, state: &Self::State, process: usize) -> Option<usize>;
-    /// A sentence that describes a step.
-    fn tell(&self, from: &Self::State, step: &Step<Self::State, Self::Event>) -> String;
+/// A program of several processes, and the property to check.
+pub(super) struct Processes {
+    pub(super) machine: Machine,
+    /// The only property to check. `None`: all properties.
+    pub(super) only: Option<Property>,
 }
 
-/// A possible step.
-#[derive(Clone, Debug)]
-pub struct Step<S, E> {
-    /// The process that takes it.
-    pub process: usize,
-    /// The next state; `None` if it exceeds the bounds of the model.
-    pub to: Option<S>,
-    /// The access.
-    pub event: E,
+impl Processes {
+    fn checks(&self, property: Property) -> bool {
+        self.only.is_none_or(|only| only == property)
+    }
 }
 
-/// The sections of a process's program. A process may stay for ever only in its remainder section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
-    /// It does not try to enter.
-    Remainder,
-    /// It tries to enter, and executes the part that needs no waiting.
-    Doorway,
-    /// It waits for its turn.
-    Waiting,
-    /// It is in the critical section.
-    Inside,
-    /// It executes its exit code.
-    Leaving,
+impl Model for Processes {
+    type Worker<'m> = Steps<'m>;
+
+    fn slots(&self) -> usize {
+        self.machine.slots()
+    }
+
+    /// Bit 0: some process enters. The following bits: each process enters.
+    fn goals(&self) -> Goals {
+        let some = Goals::from(self.checks(Property::NoDeadlock));
+        let each = if self.checks(Property::NoStarvation) { (1 << self.machine.processes) - 1 } else { 0 };
+        some | each << 1
+    }
+
+    fn worker(&self) -> Steps<'_> {
+        Steps { model: self, steps: Vec::new(), row: Vec::new() }
+    }
 }
 
-impl Section {
-    /// Whether a process in this section tries to enter.
-    pub fn tries(self) -> bool {
-        matches!(self, Self::Doorway | Self::Waiting)
+/// Expands states of [`Processes`].
+pub(super) struct Steps<'m> {
+    model: &'m Processes,
+    /// The steps from the current state.
+    steps: Vec<Step>,
+    /// The successor, packed.
+    row: Vec<u32>,
+}
+
+/// A step of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Action {
+    /// The index among the steps from the state.
+    index: usize,
+    process: usize,
+    /// Whether the process may omit the step for ever: it is in its remainder section.
+    optional: bool,
+    /// Whether the step enters the critical section.
+    enters: bool,
+}
+
+impl Worker for Steps<'_> {
+    type Action = Action;
+    type Breach = Breach;
+    type Property = Property;
+
+    fn start(&mut self, found: &mut impl FnMut(&[u32])) {
+        let machine = &self.model.machine;
+        machine.pack(&machine.initial(), &mut self.row);
+        found(&self.row);
+    }
+
+    fn expand(
+        &mut self,
+        state: &[u32],
+        _tallies: &[u8],
+        found: &mut impl FnMut(Next<'_, Action, Breach>),
+    ) -> Option<Breach> {
+        let machine = &self.model.machine;
+        let from = machine.unpack(state);
+        self.steps.clear();
+        machine.steps(&from, &mut self.steps);
+        for (index, step) in self.steps.iter().enumerate() {
+            let section = machine.section(&from, step.process);
+            let inside = |to| machine.section(to, step.process) == Section::Inside;
+            let enters = section != Section::Inside && step.to.as_ref().is_some_and(inside);
+            let optional = section == Section::Remainder;
+            let action = Action { index, process: step.process, optional, enters };
+            let Some(to) = &step.to else {
+                found(Next { action, state, tallies: &[], breach: None, beyond: true });
+                continue;
+            };
+            let overtaken = machine.behind(&from, step.process).filter(|_| enters);
+            let breach = overtaken
+                .filter(|_| self.model.checks(Property::FirstComeFirstServed))
+                .map(|early| overtaking(early, step.process));
+            machine.pack(to, &mut self.row);
+            found(Next { action, state: &self.row, tallies: &[], breach, beyond: false });
+        }
+        let is_inside = |p: &usize| machine.section(&from, *p) == Section::Inside;
+        let inside: Vec<usize> = (0..machine.processes).filter(is_inside).collect();
+        (inside.len() > 1 && self.model.checks(Property::MutualExclusion)).then(|| several_inside(&inside))
+    }
+
+    fn property(breach: &Breach) -> Property {
+        breach.property
+    }
+
+    fn describe(&mut self, from: &[u32], action: &Action) -> Vec<String> {
+        let machine = &self.model.machine;
+        let from = machine.unpack(from);
+        self.steps.clear();
+        machine.steps(&from, &mut self.steps);
+        vec![machine.describe(&from, &self.steps[action.index])]
+    }
+
+    fn pending(&mut self, state: &[u32]) -> Goals {
+        let machine = &self.model.machine;
+        let state = machine.unpack(state);
+        let tries = |p: &usize| machine.section(&state, *p).tries();
+        let each = (0..machine.processes).filter(tries).fold(0, |goals: Goals, p| goals | 1 << p);
+        each << 1 | Goals::from(each != 0)
+    }
+
+    fn fulfils(&self, action: &Action) -> Goals {
+        if action.enters { 1 | 2 << action.process } else { 0 }
+    }
+
+    /// Every process takes steps again and again, unless it is in its remainder section. A process that waits
+    /// polls, so it can always take a step.
+    fn duty(&self, action: &Action) -> Option<u64> {
+        (!action.optional).then_some(action.process as u64)
+    }
+
+    fn is_telling(&self, action: &Action) -> bool {
+        action.enters
+    }
+
+    fn unreached(&self, goal: usize) -> Breach {
+        match goal.checked_sub(1) {
+            None => Breach {
+                property: Property::NoDeadlock,
+                sites: Vec::new(),
+                what: "a process tries for ever, and none enters".into(),
+            },
+            Some(process) => Breach {
+                property: Property::NoStarvation,
+                sites: vec![SiteId::new(process)],
+                what: format!("{} tries for ever and does not enter", name(process)),
+            },
+        }
+    }
+}
+
+fn name(process: usize) -> String {
+    format!("P{}", process + 1)
+}
+
+fn several_inside(inside: &[usize]) -> Breach {
+    let names: Vec<String> = inside.iter().map(|&process| name(process)).collect();
+    Breach {
+        property: Property::MutualExclusion,
+        sites: inside.iter().map(|&process| SiteId::new(process)).collect(),
+        what: format!("{} are both inside", names.join(" and ")),
+    }
+}
+
+/// The violation when a process enters before one that had completed its doorway earlier.
+fn overtaking(early: usize, overtaker: usize) -> Breach {
+    Breach {
+        property: Property::FirstComeFirstServed,
+        sites: vec![SiteId::new(early), SiteId::new(overtaker)],
+        what: format!("{} was through its doorway before {} came, and waits", name(early), name(overtaker)),
     }
 }

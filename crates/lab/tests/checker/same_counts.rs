@@ -7,7 +7,7 @@ use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion, Setup, Sharing};
 use lockkeeper_lab::check::machine::{Cause, Entry, Faults, Machines};
 use lockkeeper_lab::check::mutex::Sites;
-use lockkeeper_lab::check::{Question, check};
+use lockkeeper_lab::check::{CheckSpec, check};
 use stateright::{Checker, Model, Property};
 use std::fmt::Debug;
 
@@ -130,9 +130,9 @@ impl Visitor for Counted {
             Sites::<P> { setup, requests: Some(self.requests), fifo, faults: Faults::default(), only: None };
         let theirs = Plain(sites).checker().spawn_bfs().join();
         theirs.assert_properties();
-        let question =
-            Question { full: true, ..Question::new(P::ABOUT.slug, self.sites).requests(self.requests) };
-        let ours = check(&question, |_| true).unwrap();
+        let spec =
+            CheckSpec { full: true, ..CheckSpec::new(P::ABOUT.slug, self.sites).requests(self.requests) };
+        let ours = check(&spec, |_| true).unwrap();
         assert!(ours.is_verified(), "{ours:?}");
         (ours.distinct, theirs.unique_state_count() as u64)
     }

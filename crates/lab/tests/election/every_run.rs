@@ -4,71 +4,106 @@
 //! The state counts are pinned, so that a change of an election or of the search shows how much is still
 //! explored.
 
-use lockkeeper_core::Election;
-use lockkeeper_core::elections::bully::Bully;
-use lockkeeper_core::elections::chang_roberts::ChangRoberts;
-use lockkeeper_core::elections::ring_election::RingElection;
-use lockkeeper_lab::election::Property;
-use lockkeeper_lab::election::check::{Bounds, Timing, Verdict, check};
+use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, Verdict, check};
+use lockkeeper_lab::property::Property;
 
-fn explore<E: Election>(sites: usize, initiators: u8, fifo: bool, timing: Timing) -> Verdict {
-    let bounds =
-        Bounds { sites, initiators, crashes: 1, partition: false, fifo, timing, most_states: 3_000_000 };
-    check::<E>(&bounds, &E::Options::default())
+fn spec(election: &str, sites: usize, initiators: u8, fifo: bool) -> CheckSpec {
+    CheckSpec {
+        initiators: Some(initiators),
+        faults: Faults::default().with(Fault::Crash, 1),
+        fifo: Some(fifo),
+        limits: SearchLimits::states(3_000_000),
+        ..CheckSpec::new(election, sites)
+    }
 }
 
-fn holds<E: Election>(sites: usize, initiators: u8, fifo: bool, states: usize) {
-    let verdict = explore::<E>(sites, initiators, fifo, Timing::Synchronous);
-    if let Some(counterexample) = verdict.counterexample {
-        panic!("{}, {sites} sites: {counterexample}", E::ABOUT.slug);
+fn explore(spec: &CheckSpec) -> CheckReport {
+    check(spec, |_| true).expect("a valid spec")
+}
+
+fn holds(election: &str, sites: usize, initiators: u8, fifo: bool, states: u64) {
+    let report = explore(&spec(election, sites, initiators, fifo));
+    if let Some(counterexample) = report.counterexample {
+        panic!("{election}, {sites} sites:\n{counterexample}");
     }
-    assert!(verdict.complete && verdict.at_rest > 0);
-    assert_eq!(verdict.states, states, "{}, {sites} sites", E::ABOUT.slug);
+    assert!(report.complete && report.never_fired.is_empty(), "{:?}", report.never_fired);
+    assert!(report.properties.len() == 3 && report.properties.values().all(|found| *found == Verdict::Holds));
+    assert_eq!(report.distinct, states, "{election}, {sites} sites");
 }
 
 #[test]
 fn three_sites_bully() {
-    holds::<Bully>(3, 3, true, 9_788);
-    holds::<Bully>(3, 2, false, 5_639);
+    holds("bully", 3, 3, true, 9_800);
+    holds("bully", 3, 2, false, 5_649);
 }
 
 #[test]
 fn three_sites_ring_election() {
-    holds::<RingElection>(3, 2, false, 412_648);
+    holds("ring-election", 3, 2, false, 412_648);
 }
 
 #[test]
 fn three_sites_chang_roberts() {
-    holds::<ChangRoberts>(3, 3, true, 482_345);
-    holds::<ChangRoberts>(3, 2, false, 156_683);
+    holds("chang-roberts", 3, 3, true, 482_345);
+    holds("chang-roberts", 3, 2, false, 156_683);
 }
 
 #[test]
 fn four_sites_bully() {
-    holds::<Bully>(4, 1, true, 149_274);
+    holds("bully", 4, 1, true, 149_277);
 }
 
 #[test]
 fn four_sites_ring_election() {
-    holds::<RingElection>(4, 1, true, 1_074_460);
+    holds("ring-election", 4, 1, true, 1_074_460);
 }
 
 #[test]
 fn four_sites_chang_roberts() {
-    holds::<ChangRoberts>(4, 1, true, 410_993);
+    holds("chang-roberts", 4, 1, true, 410_993);
 }
 
 /// The shortest run to two leaders: only a timeout that expires before the reply.
 #[test]
 fn timeout_that_is_too_short_leads_to_two_leaders() {
-    fn breaks<E: Election>(steps: usize) {
-        let verdict = explore::<E>(3, 1, true, Timing::TooShort);
-        let found = verdict.counterexample.expect("two leaders");
-        assert_eq!(found.property, Property::HighestLeads);
-        assert_eq!(found.what, "S1 comes to lead although S3 is up");
-        assert_eq!(found.story.len(), steps, "{found}");
+    let breaks = |election, steps| {
+        let report = explore(&CheckSpec { short_timeouts: true, ..spec(election, 3, 1, true) });
+        let found = report.counterexample.expect("two leaders");
+        assert_eq!(found.breach.property, Property::HighestLeads);
+        assert_eq!(found.breach.what, "S1 comes to lead although S3 is up");
+        assert_eq!(found.steps, steps, "{found}");
+    };
+    breaks("bully", 2);
+    breaks("ring-election", 3);
+    breaks("chang-roberts", 3);
+}
+
+#[test]
+fn several_threads_find_the_same_states_and_the_same_run() {
+    for short_timeouts in [false, true] {
+        let only = Some(Property::HighestLeads);
+        let spec = CheckSpec { only, short_timeouts, ..spec("bully", 3, 2, false) };
+        let (one, several) = (explore(&spec), explore(&CheckSpec { threads: 3, ..spec.clone() }));
+        assert_eq!(
+            (one.distinct, one.generated, one.depth),
+            (several.distinct, several.generated, several.depth)
+        );
+        let story = |report: &CheckReport| report.counterexample.as_ref().map(|found| found.story.clone());
+        assert_eq!(story(&one), story(&several));
+        assert_eq!(story(&one).is_some(), short_timeouts);
     }
-    breaks::<Bully>(2);
-    breaks::<RingElection>(3);
-    breaks::<ChangRoberts>(3);
+}
+
+#[test]
+fn options_of_other_models_are_rejected() {
+    for (spec, option) in [
+        (CheckSpec { requests: Some(2), ..spec("bully", 3, 1, true) }, "'requests'"),
+        (CheckSpec { full: true, ..spec("bully", 3, 1, true) }, "'full'"),
+        (CheckSpec { flickering: true, ..spec("bully", 3, 1, true) }, "'flickering'"),
+        (CheckSpec { only: Some(Property::NoDeadlock), ..spec("bully", 3, 1, true) }, "'only no-deadlock'"),
+        (CheckSpec { initiators: Some(1), ..CheckSpec::new("lamport", 2) }, "'initiators'"),
+    ] {
+        let error = check(&spec, |_| true).expect_err(option).to_string();
+        assert!(error.starts_with(&format!("{option} cannot be used with '{}'", spec.algorithm)), "{error}");
+    }
 }

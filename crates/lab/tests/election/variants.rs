@@ -3,14 +3,14 @@
 use super::{at, election, site, t};
 use lockkeeper_core::Election;
 use lockkeeper_lab::Time;
-use lockkeeper_lab::election::Property;
-use lockkeeper_lab::election::check::{Bounds, Timing, check};
+use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, check};
 use lockkeeper_lab::election::sim::Sim;
 use lockkeeper_lab::mutants::election::{ALL, Mutant, Visitor, visit};
+use lockkeeper_lab::property::Property;
 use lockkeeper_lab::spec::{Action, DetectorSpec};
 
 /// Enough for the twins. A mutant whose messages grow without bound has infinitely many states.
-const MOST_STATES: usize = 20_000;
+const MOST_STATES: u64 = 20_000;
 
 struct IsCaught(Mutant);
 
@@ -19,20 +19,10 @@ impl Visitor for IsCaught {
 
     fn visit<Wrong: Election, Twin: Election>(self) {
         let name = self.0.name;
-        let bounds = Bounds {
-            sites: 3,
-            initiators: 1,
-            crashes: 1,
-            partition: false,
-            fifo: true,
-            timing: Timing::Synchronous,
-            most_states: MOST_STATES,
-        };
-        let (wrong, twin) =
-            (check::<Wrong>(&bounds, &Default::default()), check::<Twin>(&bounds, &Default::default()));
-        assert!(twin.complete && twin.counterexample.is_none(), "the twin of {name}");
+        let (wrong, twin) = (checked(name), checked(self.0.twin));
+        assert!(twin.is_verified(), "the twin of {name}: {twin:#?}");
         match wrong.counterexample {
-            Some(found) => assert_eq!(found.property, self.0.breaks, "{name}: {found}"),
+            Some(found) => assert_eq!(found.breach.property, self.0.breaks, "{name}: {found}"),
             None => {
                 assert!(!wrong.complete, "{name} is not caught");
                 assert_eq!(timed::<Wrong>(), Some(self.0.breaks), "{name} is not caught");
@@ -40,6 +30,15 @@ impl Visitor for IsCaught {
         }
         assert_eq!(timed::<Twin>(), None, "the twin of {name}");
     }
+}
+
+fn checked(election: &str) -> CheckReport {
+    let spec = CheckSpec {
+        faults: Faults::default().with(Fault::Crash, 1),
+        limits: SearchLimits::states(MOST_STATES),
+        ..CheckSpec::new(election, 3)
+    };
+    check(&spec, |_| true).expect("a valid spec")
 }
 
 /// The first property that is violated when the initiator of an election crashes at any time during it.

@@ -1,7 +1,7 @@
 //! Lamport's bakery (1974), with and without `choosing`.
 
 use super::super::machine::{Access, Local, Program, Register};
-use super::super::model::Section;
+use super::super::section::Section;
 use super::{array, first, next, truth};
 
 pub(in super::super) struct Bakery {

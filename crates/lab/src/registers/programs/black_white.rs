@@ -1,7 +1,7 @@
 //! Taubenfeld's black-white bakery (2004). A ticket (colour and number) is one register.
 
 use super::super::machine::{Access, Local, Program, Register};
-use super::super::model::Section;
+use super::super::section::Section;
 use super::{array, first, next, truth};
 
 pub(in super::super) struct BlackWhite {

@@ -1,7 +1,7 @@
 //! Dijkstra's algorithm (1965), with the labels of the paper. `b` and `c` are initially true.
 
 use super::super::machine::{Access, Local, Program, Register};
-use super::super::model::Section;
+use super::super::section::Section;
 use super::{array, first, next, truth};
 
 pub(in super::super) struct Dijkstra {

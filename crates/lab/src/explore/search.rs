@@ -10,6 +10,7 @@
 //! they are found. Then `levels` is `[0, 1, 4]`: level 0 is the range 0..1, level 1 is the range 1..4. No
 //! predecessor is stored with a state; `backwards` finds one by expanding the states of the level before.
 
+use super::model::{Model, Run, Step, Violation, Worker};
 use super::store::{Incoming, MOST_SLOTS, Put, Shard, hash_of};
 use std::ops::Range;
 
@@ -21,61 +22,6 @@ const BATCH: u32 = 1 << 13;
 /// The batch size of a single thread, small enough for the batch to stay in the processor's cache.
 const SMALL_BATCH: u32 = 1 << 8;
 
-/// A system whose states are rows of small integers.
-pub trait Model: Sync {
-    /// The worker that expands states, one for each thread.
-    type Worker<'m>: Worker + Send
-    where
-        Self: 'm;
-
-    /// Number of slots (integers) of a state.
-    fn slots(&self) -> usize;
-
-    /// Number of tallies of a state. A tally is a counter along a run; a state stores the maximum over all
-    /// runs that lead to it.
-    fn tallies(&self) -> usize {
-        0
-    }
-
-    /// Creates a worker.
-    fn worker(&self) -> Self::Worker<'_>;
-}
-
-/// Expands states: computes their successors.
-pub trait Worker {
-    /// A step from one state to the next.
-    type Action: Clone + Send + Sync;
-    /// A violation found in a state or in a step.
-    type Breach: Clone + Send + Sync;
-
-    /// Passes every initial state to `found`.
-    fn start(&mut self, found: &mut impl FnMut(&[u32]));
-
-    /// Passes every successor of a state to `found`; returns the violation in the state itself, if there is
-    /// one.
-    fn expand(
-        &mut self,
-        state: &[u32],
-        tallies: &[u8],
-        found: &mut impl FnMut(Next<'_, Self::Action, Self::Breach>),
-    ) -> Option<Self::Breach>;
-}
-
-/// A successor of a state.
-#[derive(Debug)]
-pub struct Next<'a, A, B> {
-    /// The step that leads to it.
-    pub action: A,
-    /// The successor state.
-    pub state: &'a [u32],
-    /// Its tallies along this run.
-    pub tallies: &'a [u8],
-    /// The violation in this step or state, if there is one.
-    pub breach: Option<B>,
-    /// Whether the successor exceeds the model's bounds: it counts as generated and is not explored.
-    pub beyond: bool,
-}
-
 /// The position of a state in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -85,7 +31,7 @@ pub struct Place {
 
 /// The progress of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sofar {
+pub struct SearchProgress {
     /// Number of distinct states.
     pub distinct: u64,
     /// Number of generated states, the initial ones included; a state counts each time it is generated.
@@ -96,30 +42,43 @@ pub struct Sofar {
     pub bytes: usize,
 }
 
-/// A violation, and a run that leads to it.
-#[derive(Clone, Debug)]
-pub struct Witness<A, B> {
-    /// The violation.
-    pub breach: B,
-    /// A shortest run that shows it. `None` after a search by several threads; search a new model with one
-    /// thread for it.
-    pub run: Option<Vec<A>>,
+/// The limits at which a search stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchLimits {
+    /// The number of distinct states.
+    pub states: u64,
+    /// The number of levels to expand.
+    pub depth: u64,
+    /// The memory used by the states, in bytes.
+    pub bytes: usize,
+}
+
+impl SearchLimits {
+    /// No limits.
+    pub const NONE: Self = Self { states: u64::MAX, depth: u64::MAX, bytes: usize::MAX };
+
+    /// A limit on the number of distinct states only.
+    pub const fn states(states: u64) -> Self {
+        Self { states, ..Self::NONE }
+    }
 }
 
 /// How a search ended.
-#[derive(Clone, Debug)]
-pub enum Ended<A, B> {
-    /// Every reachable state was visited, without a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every reachable state was visited.
     All,
-    /// The search was stopped by its caller or by the depth limit.
+    /// The search was stopped by its caller or by a limit.
     Stopped,
     /// A violation was found.
-    Wrong(Witness<A, B>),
+    Violated,
 }
 
 type WorkerOf<'m, M> = <M as Model>::Worker<'m>;
 type ActionOf<'m, M> = <WorkerOf<'m, M> as Worker>::Action;
 type BreachOf<'m, M> = <WorkerOf<'m, M> as Worker>::Breach;
+/// A violation of a model.
+pub type ViolationOf<'m, M> = Violation<ActionOf<'m, M>, BreachOf<'m, M>>;
 
 /// A breadth-first search, running or finished.
 pub struct Search<'m, M: Model> {
@@ -128,8 +87,12 @@ pub struct Search<'m, M: Model> {
     /// For each level, the number of states that each shard had before it.
     levels: Vec<[u32; SHARDS]>,
     generated: u64,
-    /// Whether a successor exceeded the model's bounds.
-    bounded: bool,
+    /// Number of steps whose successor exceeds the model's bounds.
+    cut: u64,
+    /// Whether the search continues after a violation, and reports the first violation of each property.
+    every_property: bool,
+    /// The first violation, or the first one of each property.
+    wrong: Vec<Wrong<ActionOf<'m, M>, BreachOf<'m, M>>>,
     upwards: Upwards,
     workers: Vec<WorkerOf<'m, M>>,
     /// The successors that each worker found in the current batch.
@@ -147,7 +110,9 @@ impl<'m, M: Model> Search<'m, M> {
             shards: (0..shards).map(|_| Shard::new(model.slots(), model.tallies())).collect(),
             levels: vec![[0; SHARDS]],
             generated: 0,
-            bounded: false,
+            cut: 0,
+            every_property: false,
+            wrong: Vec::new(),
             upwards: Upwards::default(),
             workers: (0..threads.max(1)).map(|_| model.worker()).collect(),
             finds: (0..threads.max(1)).map(|_| Finds::new(shards)).collect(),
@@ -155,9 +120,20 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
+    /// Continues after a violation, to report the first violation of each property.
+    pub fn every_property(mut self) -> Self {
+        self.every_property = true;
+        self
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'m M {
+        self.model
+    }
+
     /// The progress so far.
-    pub fn sofar(&self) -> Sofar {
-        Sofar {
+    pub fn progress(&self) -> SearchProgress {
+        SearchProgress {
             distinct: self.shards.iter().map(|shard| u64::from(shard.count())).sum(),
             generated: self.generated,
             depth: self.levels.len() as u64 - 1,
@@ -170,9 +146,9 @@ impl<'m, M: Model> Search<'m, M> {
         !self.upwards.any
     }
 
-    /// Whether some states were not explored because they exceed the model's bounds.
-    pub fn is_bounded(&self) -> bool {
-        self.bounded
+    /// Number of steps that were not followed because the successor exceeds the model's bounds.
+    pub fn cut(&self) -> u64 {
+        self.cut
     }
 
     /// The workers, with the coverage that each of them recorded.
@@ -180,13 +156,9 @@ impl<'m, M: Model> Search<'m, M> {
         &mut self.workers
     }
 
-    /// Searches until every state is visited, a violation is found, `go_on` returns `false`, or `deepest`
-    /// levels are expanded.
-    pub fn run(
-        &mut self,
-        deepest: u64,
-        mut go_on: impl FnMut(Sofar) -> bool,
-    ) -> Ended<ActionOf<'m, M>, BreachOf<'m, M>> {
+    /// Searches until every state is visited, a violation is found, a limit is reached, or `go_on` returns
+    /// `false`.
+    pub fn run(&mut self, limits: SearchLimits, mut go_on: impl FnMut(SearchProgress) -> bool) -> Ended {
         let mut starts = Vec::new();
         let slots = self.model.slots();
         self.workers[0].start(&mut |state| starts.extend_from_slice(state));
@@ -204,18 +176,13 @@ impl<'m, M: Model> Search<'m, M> {
             if before == after {
                 break;
             }
-            if self.levels.len() as u64 > deepest {
+            if self.levels.len() as u64 > limits.depth {
                 return Ended::Stopped;
             }
             self.levels.push(after);
-            match self.expand_level(&before, &after, &mut go_on) {
-                Expanded::All => {}
-                Expanded::Stopped => return Ended::Stopped,
-                Expanded::Wrong(place, action, breach) => {
-                    let alone = self.workers.len() == 1;
-                    let run = alone.then(|| self.backwards(place, action.into_iter().collect()));
-                    return Ended::Wrong(Witness { breach, run });
-                }
+            match self.expand_level(&before, &after, limits, &mut go_on) {
+                Ended::All => {}
+                ended => return ended,
             }
         }
         self.settle_tallies();
@@ -230,8 +197,9 @@ impl<'m, M: Model> Search<'m, M> {
         &mut self,
         before: &[u32; SHARDS],
         after: &[u32; SHARDS],
-        go_on: &mut impl FnMut(Sofar) -> bool,
-    ) -> Expanded<ActionOf<'m, M>, BreachOf<'m, M>> {
+        limits: SearchLimits,
+        go_on: &mut impl FnMut(SearchProgress) -> bool,
+    ) -> Ended {
         let batch = if self.workers.len() == 1 { SMALL_BATCH } else { BATCH };
         let parts: Vec<(usize, Range<u32>)> = (0..self.shards.len())
             .flat_map(|shard| {
@@ -242,17 +210,56 @@ impl<'m, M: Model> Search<'m, M> {
         // One part per worker at a time: expand in parallel, then insert in parallel.
         for parts in parts.chunks(self.workers.len()) {
             self.expand_parts(parts);
-            let wrong = self.finds.iter_mut().find_map(|finds| finds.wrong.take());
-            if let Some((place, action, breach)) = wrong {
-                return Expanded::Wrong(place, action, breach);
+            if self.note_violations() && !self.every_property {
+                return Ended::Violated;
             }
             self.put_finds(parts.len(), after);
-            if self.batches.is_multiple_of(64) && !go_on(self.sofar()) {
-                return Expanded::Stopped;
+            let stopped = self.batches.is_multiple_of(64) && !go_on(self.progress());
+            if stopped || self.exceeds(limits) {
+                return Ended::Stopped;
             }
             self.batches += 1;
         }
-        Expanded::All
+        Ended::All
+    }
+
+    fn exceeds(&self, limits: SearchLimits) -> bool {
+        let distinct: u64 = self.shards.iter().map(|shard| u64::from(shard.count())).sum();
+        distinct > limits.states
+            || (limits.bytes < usize::MAX
+                && self.shards.iter().map(Shard::bytes).sum::<usize>() > limits.bytes)
+    }
+
+    /// Takes the violations that the workers found in a batch; returns whether there is one. Of each
+    /// property, the first one is kept.
+    fn note_violations(&mut self) -> bool {
+        let found = self.finds.iter_mut().flat_map(|finds| finds.wrong.drain(..));
+        for wrong in found {
+            let property = |wrong: &Wrong<_, _>| WorkerOf::<'m, M>::property(&wrong.breach);
+            if !self.wrong.iter().any(|known| property(known) == property(&wrong)) {
+                self.wrong.push(wrong);
+            }
+        }
+        !self.wrong.is_empty()
+    }
+
+    /// The violation that ended the search; or, if it continued, the first one of each property. Each has a
+    /// shortest run if one thread searched.
+    pub fn violations(&mut self) -> Vec<ViolationOf<'m, M>> {
+        let alone = self.workers.len() == 1;
+        let wanted = if self.every_property { self.wrong.len() } else { 1 };
+        let found: Vec<_> = self.wrong.iter().take(wanted).cloned().collect();
+        let with_run = |Wrong { place, action, breach }| {
+            let run = alone.then(|| Run { steps: self.backwards(place, action), cycle_after: None });
+            Violation { breach, run }
+        };
+        found.into_iter().map(with_run).collect()
+    }
+
+    /// The sentences that describe each step of a run.
+    pub fn describe(&mut self, run: &Run<ActionOf<'m, M>>) -> Vec<Vec<String>> {
+        let worker = &mut self.workers[0];
+        run.steps.iter().map(|step| worker.describe(&step.from, &step.action)).collect()
     }
 
     fn expand_parts(&mut self, parts: &[(usize, Range<u32>)]) {
@@ -301,7 +308,7 @@ impl<'m, M: Model> Search<'m, M> {
         }
         for finds in finds {
             self.generated += finds.generated;
-            self.bounded |= finds.bounded;
+            self.cut += finds.cut;
         }
     }
 
@@ -310,7 +317,7 @@ impl<'m, M: Model> Search<'m, M> {
     /// Example: a state with a tally of 2 has been expanded, and a longer run reaches it with a tally of 3.
     /// It is expanded again, so that its successors can increase, too.
     fn settle_tallies(&mut self) {
-        let (generated, seen) = (self.generated, [u32::MAX; SHARDS]);
+        let (generated, cut, seen) = (self.generated, self.cut, [u32::MAX; SHARDS]);
         while !self.upwards.grown.is_empty() {
             let mut grown = std::mem::take(&mut self.upwards.grown);
             grown.sort();
@@ -320,23 +327,25 @@ impl<'m, M: Model> Search<'m, M> {
                 self.put_finds(1, &seen);
             }
         }
-        self.generated = generated;
+        (self.generated, self.cut) = (generated, cut);
     }
 
-    /// The run to a state, found backwards: for each level, a predecessor in the level before.
-    fn backwards(&mut self, place: Place, mut run: Vec<ActionOf<'m, M>>) -> Vec<ActionOf<'m, M>> {
-        let slots = self.model.slots();
-        let mut target = vec![0; slots];
+    /// The run to a state and, if there is one, a last step from it. It is found backwards: for each level, a
+    /// predecessor in the level before.
+    fn backwards(&mut self, place: Place, last: Option<ActionOf<'m, M>>) -> Vec<Step<ActionOf<'m, M>>> {
+        let mut target = vec![0; self.model.slots()];
         self.shards[place.shard as usize].get(place.number, &mut target);
+        let mut steps: Vec<_> =
+            last.into_iter().map(|action| Step { from: target.clone(), action }).collect();
         let mut level = self.level_of(place);
         while level > 0 {
             level -= 1;
             let (before, action) = self.predecessor(level, &target);
-            run.push(action);
-            target = before;
+            target.clone_from(&before);
+            steps.push(Step { from: before, action });
         }
-        run.reverse();
-        run
+        steps.reverse();
+        steps
     }
 
     /// Calls `look` with the first worker and a state. Only for searches by one thread, whose states are
@@ -357,19 +366,19 @@ impl<'m, M: Model> Search<'m, M> {
     }
 
     /// A shortest run to a state. Only for searches by one thread.
-    pub fn run_to(&mut self, number: u32) -> Vec<ActionOf<'m, M>> {
-        self.backwards(Place { shard: 0, number }, Vec::new())
+    pub fn run_to(&mut self, number: u32) -> Vec<Step<ActionOf<'m, M>>> {
+        self.backwards(Place { shard: 0, number }, None)
     }
 
-    /// The action that leads from a state to its successor number `place`, in the order of
+    /// The step that leads from a state to its successor number `place`, in the order of
     /// [`Worker::expand`]. Only for searches by one thread.
-    pub fn action(&mut self, number: u32, place: usize) -> ActionOf<'m, M> {
+    pub fn step(&mut self, number: u32, place: usize) -> Step<ActionOf<'m, M>> {
         let mut left = place;
         let found = self.visit(number, |worker, state, tallies| {
             let mut found = None;
             worker.expand(state, tallies, &mut |next| {
                 if left == 0 && found.is_none() {
-                    found = Some(next.action);
+                    found = Some(Step { from: state.to_vec(), action: next.action });
                 }
                 left = left.saturating_sub(1);
             });
@@ -428,10 +437,13 @@ impl Upwards {
     }
 }
 
-enum Expanded<A, B> {
-    All,
-    Stopped,
-    Wrong(Place, Option<A>, B),
+/// A violation, and where it was found.
+#[derive(Clone)]
+struct Wrong<A, B> {
+    place: Place,
+    /// The step from the state at `place` that violates the property; `None` if the state itself does.
+    action: Option<A>,
+    breach: B,
 }
 
 #[inline]
@@ -445,29 +457,28 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 struct Finds<A, B> {
     by_shard: Vec<Incoming>,
     generated: u64,
-    bounded: bool,
-    /// The first violation: the state, the action (`None` if the state itself violates the property), and the
-    /// breach.
-    wrong: Option<(Place, Option<A>, B)>,
+    cut: u64,
+    /// The violations: the first of each property.
+    wrong: Vec<Wrong<A, B>>,
 }
 
 impl<A, B> Finds<A, B> {
     fn new(shards: usize) -> Self {
         let by_shard = (0..shards).map(|_| Incoming::default()).collect();
-        Self { by_shard, generated: 0, bounded: false, wrong: None }
+        Self { by_shard, generated: 0, cut: 0, wrong: Vec::new() }
     }
 
     /// Expands a range of states of one shard.
-    fn expand<M: Model>(
+    fn expand<M: Model, W: Worker<Action = A, Breach = B>>(
         &mut self,
         model: &M,
-        worker: &mut impl Worker<Action = A, Breach = B>,
+        worker: &mut W,
         shard: &Shard,
         index: usize,
         numbers: Range<u32>,
     ) {
         self.by_shard.iter_mut().for_each(Incoming::clear);
-        (self.generated, self.bounded) = (0, false);
+        (self.generated, self.cut) = (0, 0);
         let mut state = [0; MOST_SLOTS];
         let state = &mut state[..model.slots()];
         for number in numbers {
@@ -475,24 +486,29 @@ impl<A, B> Finds<A, B> {
             shard.get(number, state);
             let own = worker.expand(state, shard.tallies(number), &mut |next| {
                 self.generated += 1;
-                if let Some(breach) = next.breach
-                    && self.wrong.is_none()
-                {
-                    self.wrong = Some((place, Some(next.action), breach));
+                if let Some(breach) = next.breach {
+                    self.note::<W>(Wrong { place, action: Some(next.action), breach });
                 }
                 if next.beyond {
-                    self.bounded = true;
+                    self.cut += 1;
                     return;
                 }
                 let hash = hash_of(next.state);
                 let shards = self.by_shard.len();
                 self.by_shard[shard_of(hash, shards)].push(hash, next.state, next.tallies);
             });
-            if let Some(breach) = own
-                && self.wrong.is_none()
-            {
-                self.wrong = Some((place, None, breach));
+            if let Some(breach) = own {
+                self.note::<W>(Wrong { place, action: None, breach });
             }
+        }
+    }
+
+    /// Records a violation unless one of the same property is known.
+    #[cold]
+    fn note<W: Worker<Action = A, Breach = B>>(&mut self, wrong: Wrong<A, B>) {
+        let property = |wrong: &Wrong<A, B>| W::property(&wrong.breach);
+        if !self.wrong.iter().any(|known| property(known) == property(&wrong)) {
+            self.wrong.push(wrong);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The checker of elections: every order of events in a small system.
+//! The global states of an election, and the possible events in each of them.
 //!
 //! Time is abstracted. It is replaced by what the papers assume of it:
 //!
@@ -12,18 +12,18 @@
 //!
 //! Of several orders that no site can distinguish, one is tried. An event that concerns one site alone (it
 //! starts an election, or crashes) happens at the start or directly after a step of that site: until the
-//! site's next step, its exact time makes no difference. States are identified by a 128-bit fingerprint.
+//! site's next step, its exact time makes no difference.
 
-use super::electorate::{Electorate, Property};
+use super::electorate::Electorate;
+use foldhash::fast::FixedState;
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{Election, Out, Protocol, SiteId, Vocabulary};
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher as _;
 
 /// The assumption on timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timing {
+pub(super) enum Timing {
     /// Timeouts are as long as the papers require.
     Synchronous,
     /// Timeouts may be shorter than the time of a reply.
@@ -32,7 +32,7 @@ pub enum Timing {
 
 /// The bounds of a check.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Number of sites.
     pub sites: usize,
     /// Number of sites that may start an election spontaneously, in addition to those that detect a crash of
@@ -47,62 +47,30 @@ pub struct Bounds {
     pub fifo: bool,
     /// The assumption on timeouts.
     pub timing: Timing,
-    /// The maximum number of states; the search stops there.
-    pub most_states: usize,
 }
 
-/// The result of a check.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Number of distinct states.
-    pub states: usize,
-    /// Number of states at rest.
-    pub at_rest: usize,
-    /// Whether every state was visited; a counterexample ends the search.
-    pub complete: bool,
-    /// A violation, with the shortest run to it.
-    pub counterexample: Option<Counterexample>,
-}
-
-/// A run that violates a property.
-#[derive(Clone, Debug)]
-pub struct Counterexample {
-    /// The violated property.
-    pub property: Property,
-    /// A description of the violation.
-    pub what: String,
-    /// The steps, one sentence each.
-    pub story: Vec<String>,
-}
-
-impl fmt::Display for Counterexample {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.property, self.what)?;
-        self.story.iter().enumerate().try_for_each(|(at, line)| writeln!(f, "{:>4}  {line}", at + 1))
-    }
-}
-
-type Flight<E> = (SiteId, SiteId, <E as Protocol>::Message);
+/// A message under way: sender, receiver, message.
+pub(super) type Flight<E> = (SiteId, SiteId, <E as Protocol>::Message);
 
 /// A global state. Unordered collections are kept sorted, so that equal states compare as equal.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct State<E: Election> {
-    electorate: Electorate<E>,
-    under_way: Vec<Flight<E>>,
-    armed: Vec<(SiteId, <E as Protocol>::Timer)>,
+#[derive(Clone)]
+pub(super) struct State<E: Election> {
+    pub(super) electorate: Electorate<E>,
+    pub(super) under_way: Vec<Flight<E>>,
+    pub(super) armed: Vec<(SiteId, <E as Protocol>::Timer)>,
     /// The sites that have not started an election spontaneously.
-    content: Vec<SiteId>,
-    initiators_left: u8,
+    pub(super) content: Vec<SiteId>,
+    pub(super) initiators_left: u8,
     /// Pairs of a site and a crashed one whose crash it has not detected yet.
-    unnoticed: Vec<(SiteId, SiteId)>,
-    crashes_left: u8,
+    pub(super) unnoticed: Vec<(SiteId, SiteId)>,
+    pub(super) crashes_left: u8,
     /// The sites on one side of the partition; empty before it.
-    apart: Vec<SiteId>,
+    pub(super) apart: Vec<SiteId>,
 }
 
 /// An event.
 #[derive(Clone)]
-enum Event<E: Election> {
+pub(super) enum Event<E: Election> {
     Campaign(SiteId),
     Deliver(Flight<E>),
     Timer(SiteId, <E as Protocol>::Timer),
@@ -124,6 +92,21 @@ impl<E: Election> fmt::Display for Event<E> {
     }
 }
 
+impl<E: Election> Event<E> {
+    /// The duty of a fair run that the event performs. `None` if the event need not happen.
+    pub(super) fn duty(&self, fifo: bool) -> Option<u64> {
+        let hash = FixedState::with_seed(0);
+        match self {
+            // On a FIFO channel the duty is to deliver the head, independent of the message at the head.
+            Self::Deliver((from, to, _)) if fifo => Some(hash.hash_one((0, from, to))),
+            Self::Deliver(flight) => Some(hash.hash_one((0, flight))),
+            Self::Timer(site, timer) => Some(hash.hash_one((1, site, timer))),
+            Self::Notice(site, crashed) => Some(hash.hash_one((2, site, crashed))),
+            Self::Campaign(_) | Self::Crash(_) | Self::Partition(_) => None,
+        }
+    }
+}
+
 /// `S1 is`, `S1 and S2 are`.
 fn are(sites: &[SiteId]) -> String {
     let names: Vec<String> = sites.iter().map(ToString::to_string).collect();
@@ -131,7 +114,7 @@ fn are(sites: &[SiteId]) -> String {
 }
 
 impl<E: Election> State<E> {
-    fn new(bounds: &Bounds, options: &E::Options, out: &mut Out<E>) -> Self {
+    pub(super) fn new(bounds: &Bounds, options: &E::Options, out: &mut Out<E>) -> Self {
         Self {
             electorate: Electorate::new(bounds.sites, options, out),
             under_way: Vec::new(),
@@ -145,7 +128,7 @@ impl<E: Election> State<E> {
     }
 
     /// Whether no event is required any more, although a site may still crash or start an election.
-    fn is_at_rest(&self) -> bool {
+    pub(super) fn is_at_rest(&self) -> bool {
         self.under_way.is_empty() && self.armed.is_empty() && self.unnoticed.is_empty()
     }
 
@@ -273,16 +256,6 @@ impl<E: Election> State<E> {
         }
         self.armed.sort_unstable();
     }
-
-    fn fingerprint(&self) -> u128 {
-        let half = |salt: u8| {
-            let mut hasher = DefaultHasher::new();
-            salt.hash(&mut hasher);
-            self.hash(&mut hasher);
-            u128::from(hasher.finish())
-        };
-        half(0) << 64 | half(1)
-    }
 }
 
 /// Whether a message only acknowledges another. Its receipt only disarms a timer, which cannot expire while
@@ -293,53 +266,28 @@ fn is_ack<M: Vocabulary>(message: &M) -> bool {
 }
 
 /// A possible next state.
-struct Successor<E: Election> {
-    state: State<E>,
-    /// The steps that lead to it.
-    events: Vec<Event<E>>,
+pub(super) struct Successor<E: Election> {
+    pub(super) state: State<E>,
+    /// The events that lead to it.
+    pub(super) events: Vec<Event<E>>,
     /// The violation in the last of them, if there is one.
-    wrong: Option<String>,
+    pub(super) wrong: Option<String>,
     /// Whether no site has reacted to an event yet.
-    opening: bool,
+    pub(super) opening: bool,
 }
 
-/// The state of the search.
-struct Search<'a, E: Election> {
-    bounds: &'a Bounds,
-    start: State<E>,
-    out: Out<E>,
-    numbers: BTreeMap<u128, u32>,
-    /// How each state was first reached: the predecessor, and its index among the predecessor's successors.
-    origins: Vec<(u32, u32)>,
-    /// All steps: predecessor and successor.
-    steps: Vec<(u32, u32)>,
-    to_do: VecDeque<(u32, State<E>, bool)>,
-}
-
-impl<'a, E: Election> Search<'a, E> {
-    fn new(bounds: &'a Bounds, options: &E::Options) -> Self {
-        let mut out = Out::new(bounds.sites);
-        let start = State::new(bounds, options, &mut out);
-        Self {
-            numbers: BTreeMap::from([(start.fingerprint(), 0)]),
-            origins: vec![(0, 0)],
-            steps: Vec::new(),
-            to_do: VecDeque::from([(0, start.clone(), true)]),
-            bounds,
-            start,
-            out,
-        }
-    }
-
-    fn successors(&mut self, state: &State<E>, opening: bool) -> Vec<Successor<E>> {
-        let sites = SiteId::all(if opening { self.bounds.sites } else { 0 });
-        let of_their_own = sites.flat_map(|site| state.own_events(site)).map(|event| (event, true));
-        let all = of_their_own.chain(state.events(self.bounds).into_iter().map(|event| (event, false)));
+impl<E: Election> State<E> {
+    /// The possible next states. While no site has reacted to an event (`opening`), every site may start an
+    /// election or crash; later, only the site that has taken a step.
+    pub(super) fn successors(&self, opening: bool, bounds: &Bounds, out: &mut Out<E>) -> Vec<Successor<E>> {
+        let sites = SiteId::all(if opening { bounds.sites } else { 0 });
+        let of_their_own = sites.flat_map(|site| self.own_events(site)).map(|event| (event, true));
+        let all = of_their_own.chain(self.events(bounds).into_iter().map(|event| (event, false)));
         let mut successors = Vec::new();
         for (event, opening) in all {
-            let mut left = vec![(state.clone(), Vec::new(), event)];
+            let mut left = vec![(self.clone(), Vec::new(), event)];
             while let Some((mut state, mut events, event)) = left.pop() {
-                let (site, wrong) = state.step(event.clone(), self.bounds.fifo, &mut self.out);
+                let (site, wrong) = state.step(event.clone(), bounds.fifo, out);
                 events.push(event);
                 left.extend(state.own_events(site).map(|own| (state.clone(), events.clone(), own)));
                 successors.push(Successor { state, events, wrong, opening });
@@ -347,91 +295,4 @@ impl<'a, E: Election> Search<'a, E> {
         }
         successors
     }
-
-    fn add(&mut self, from: u32, place: usize, next: Successor<E>) {
-        let new = self.origins.len() as u32;
-        let number = *self.numbers.entry(next.state.fingerprint()).or_insert(new);
-        self.steps.push((from, number));
-        if number == new {
-            self.origins.push((from, place as u32));
-            self.to_do.push_back((number, next.state, next.opening));
-        }
-    }
-
-    /// The run to a state, and then to the given successor of it, if there is one.
-    fn counterexample(
-        &mut self,
-        property: Property,
-        what: String,
-        at: u32,
-        last: Option<usize>,
-    ) -> Counterexample {
-        let mut places: Vec<usize> = last.into_iter().collect();
-        let mut at = at;
-        while at != 0 {
-            let (before, place) = self.origins[at as usize];
-            places.push(place as usize);
-            at = before;
-        }
-        let (mut state, mut opening, mut story) = (self.start.clone(), true, Vec::new());
-        for place in places.into_iter().rev() {
-            let next = self.successors(&state, opening).swap_remove(place);
-            story.extend(next.events.iter().map(|event| event.to_string()));
-            (state, opening) = (next.state, next.opening);
-        }
-        Counterexample { property, what, story }
-    }
-
-    /// A state from which none of the given states can be reached.
-    ///
-    /// The search runs backwards from the goals. Example: with the steps 0 → 1, 1 → 2, 2 → 1 and the goal 0,
-    /// the states 1 and 2 are never marked; the result is 1, from which the system cycles without coming to
-    /// rest.
-    fn cut_off_from(&self, goals: &[u32]) -> Option<u32> {
-        let mut before = self.steps.clone();
-        before.sort_unstable_by_key(|&(_, to)| to);
-        let mut reaches = vec![false; self.origins.len()];
-        let mut left: Vec<u32> = goals.to_vec();
-        while let Some(state) = left.pop() {
-            if !std::mem::replace(&mut reaches[state as usize], true) {
-                let first = before.partition_point(|&(_, to)| to < state);
-                left.extend(
-                    before[first..].iter().take_while(|&&(_, to)| to == state).map(|&(from, _)| from),
-                );
-            }
-        }
-        reaches.iter().position(|reaches| !reaches).map(|state| state as u32)
-    }
-}
-
-/// Tries every order of events within the bounds, shortest first.
-pub fn check<E: Election>(bounds: &Bounds, options: &E::Options) -> Verdict {
-    let mut search = Search::<E>::new(bounds, options);
-    let mut at_rest = Vec::new();
-    let mut found = None;
-    while let Some((number, state, opening)) = search.to_do.pop_front() {
-        if state.is_at_rest() && state.electorate.live().next().is_some() {
-            at_rest.push(number);
-            found = state.electorate.agreement().err().map(|what| (Property::Agreement, what, number, None));
-        }
-        for (place, next) in search.successors(&state, opening).into_iter().enumerate() {
-            if let Some(what) = &next.wrong {
-                found = Some((Property::HighestLeads, what.clone(), number, Some(place)));
-                break;
-            }
-            search.add(number, place, next);
-        }
-        if found.is_some() || search.origins.len() > bounds.most_states {
-            break;
-        }
-    }
-    let complete = found.is_none() && search.to_do.is_empty();
-    if complete {
-        let never = "from here on it never comes to rest".to_string();
-        found = search.cut_off_from(&at_rest).map(|state| (Property::Termination, never, state, None));
-    }
-    let states = search.origins.len();
-    let counterexample =
-        found.map(|(property, what, at, last)| search.counterexample(property, what, at, last));
-    Verdict { states, at_rest: at_rest.len(), complete, counterexample }
 }

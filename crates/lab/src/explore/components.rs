@@ -1,16 +1,17 @@
 //! Strongly connected components (Tarjan 1972), without recursion, since state graphs are deep.
 
-/// Calls `found` with each component, as the list of its nodes. `next(node, n)` is the nth neighbour of a
-/// node.
+/// Calls `found` with each component, as the list of its nodes. Only nodes that are `inside` count.
+/// `next(node, n)` is the nth neighbour of a node.
 ///
 /// Example: 0 → 1 → 2 → 0 and 2 → 3 yields the components {3} and {0, 1, 2}, in this order.
-pub(super) fn components(
+pub fn components(
     nodes: usize,
+    inside: impl Fn(u32) -> bool,
     next: impl Fn(u32, usize) -> Option<Neighbour>,
     mut found: impl FnMut(Vec<u32>),
 ) {
     let mut tarjan = Tarjan { low: vec![UNSEEN; nodes], stack: Vec::new(), path: Vec::new(), seen: 0 };
-    for root in 0..nodes as u32 {
+    for root in (0..nodes as u32).filter(|&node| inside(node)) {
         if tarjan.low[root as usize] == UNSEEN {
             tarjan.visit(root);
         }
@@ -28,8 +29,10 @@ pub(super) fn components(
 }
 
 /// The target of an edge; an edge may be excluded.
-pub(super) enum Neighbour {
+pub enum Neighbour {
+    /// A node.
     Node(u32),
+    /// An edge that is excluded.
     LeftOut,
 }
 
@@ -101,10 +104,15 @@ mod tests {
         let edges: [&[u32]; 6] = [&[1], &[2], &[0, 3], &[4], &[3], &[5, 0]];
         let next = |node: u32, n: usize| edges[node as usize].get(n).map(|&to| Neighbour::Node(to));
         let mut all = Vec::new();
-        components(6, next, |mut component| {
-            component.sort_unstable();
-            all.push(component);
-        });
+        components(
+            6,
+            |_| true,
+            next,
+            |mut component| {
+                component.sort_unstable();
+                all.push(component);
+            },
+        );
         assert_eq!(all, [vec![3, 4], vec![0, 1, 2], vec![5]]);
     }
 }

@@ -32,6 +32,18 @@ impl<T: Eq + Hash> Interner<T> {
         number
     }
 
+    /// The number of a value; inserts a copy of it if it is new.
+    pub fn number_of(&mut self, item: &T) -> u32
+    where
+        T: Clone,
+    {
+        let items = &self.items;
+        match self.index.find(hash(item), |&number| items[number as usize] == *item) {
+            Some(&number) => number,
+            None => self.number(item.clone()),
+        }
+    }
+
     /// The value with this number.
     pub fn get(&self, number: u32) -> &T {
         &self.items[number as usize]

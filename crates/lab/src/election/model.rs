@@ -1,0 +1,365 @@
+//! Elections as models for the explorer: every order of events in a small system.
+//!
+//! A row has one slot for each site, one for each channel, and one for the remaining parts of the state.
+//! Sites, contents of channels and remaining parts are numbered in tables. States are stored exactly.
+
+use super::electorate::Electorate;
+use super::state::{Bounds, State, Timing};
+use crate::check::machine::Breach;
+use crate::check::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgress};
+use crate::everyone;
+use crate::explore::intern::Interner;
+use crate::explore::{Fairness, Goals, Model, Next, Worker};
+use crate::mutants;
+use crate::property::Property;
+use crate::runner::Error;
+use lockkeeper_core::mutex::Settings;
+use lockkeeper_core::registry::{self, ElectionVisitor};
+use lockkeeper_core::{Election, Out, Protocol, Site, SiteId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Checks an election, or a mutant of one.
+pub(crate) fn check(
+    spec: &CheckSpec,
+    go_on: &mut dyn FnMut(SearchProgress) -> bool,
+) -> Result<CheckReport, Error> {
+    let visitor = Check { spec, go_on };
+    let checked = match registry::find_election(&spec.algorithm) {
+        Some(_) => everyone::visit_election(&spec.algorithm, visitor),
+        None => everyone::visit_election_variant(&spec.algorithm, visitor),
+    };
+    checked.ok_or_else(|| Error::Usage(format!("there is no election '{}'", spec.algorithm)))?
+}
+
+struct Check<'a> {
+    spec: &'a CheckSpec,
+    go_on: &'a mut dyn FnMut(SearchProgress) -> bool,
+}
+
+impl ElectionVisitor for Check<'_> {
+    type Output = Result<CheckReport, Error>;
+
+    fn visit<E: Election>(self) -> Self::Output {
+        let Self { spec, go_on } = self;
+        let mut settings = Settings::new(spec.settings.iter().cloned());
+        let options = E::options(&mut settings, spec.sites).map_err(Error::Usage)?;
+        settings.nothing_left().map_err(Error::Usage)?;
+        let model = |rested: Arc<AtomicBool>| {
+            let bounds = bounds(spec);
+            let start = State::<E>::new(&bounds, &options, &mut Out::new(bounds.sites));
+            Box::new(Typed { bounds, start, tables: Mutex::default(), only: spec.only, rested }) as Box<_>
+        };
+        Ok(explore(spec, &model, go_on))
+    }
+}
+
+impl mutants::election::Visitor for Check<'_> {
+    type Output = Result<CheckReport, Error>;
+
+    fn visit<Wrong: Election, Twin: Election>(self) -> Self::Output {
+        ElectionVisitor::visit::<Wrong>(self)
+    }
+}
+
+fn bounds(spec: &CheckSpec) -> Bounds {
+    Bounds {
+        sites: spec.sites,
+        initiators: spec.initiators.unwrap_or(1),
+        crashes: spec.faults.of(Fault::Crash),
+        partition: spec.partition,
+        fifo: spec.fifo.unwrap_or(true),
+        timing: if spec.short_timeouts { Timing::TooShort } else { Timing::Synchronous },
+    }
+}
+
+/// Explores an election. The code is the same for all elections.
+fn explore(
+    spec: &CheckSpec,
+    orders: &dyn Fn(Arc<AtomicBool>) -> Box<dyn Orders>,
+    go_on: &mut dyn FnMut(SearchProgress) -> bool,
+) -> CheckReport {
+    let rested = Arc::new(AtomicBool::new(false));
+    let model = || ElectionModel { orders: orders(rested.clone()), only: spec.only };
+    let bounds = bounds(spec);
+    let report = |progress| CheckReport {
+        fifo: Some(bounds.fifo),
+        ..CheckReport::new(spec, ModelKind::Election, system(&bounds), progress)
+    };
+    let mut report = check::explore(spec, false, model, report, go_on);
+    if report.counterexample.is_none() && !rested.load(Ordering::Relaxed) {
+        report.never_fired.push("the system comes to rest".into());
+    }
+    report
+}
+
+/// The system in words: `3 sites, 1 initiator, at most 1 crash, FIFO channels, timeouts as the papers assume`.
+fn system(bounds: &Bounds) -> String {
+    let plural =
+        |count: u8, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let partition = if bounds.partition { ", at most 1 partition" } else { "" };
+    let order = if bounds.fifo { "FIFO channels" } else { "channels that may reorder" };
+    let timing = match bounds.timing {
+        Timing::Synchronous => "timeouts as the papers assume",
+        Timing::TooShort => "timeouts that may be too short",
+    };
+    format!(
+        "{} sites, {}, at most {}{partition}, {order}, {timing}",
+        bounds.sites,
+        plural(bounds.initiators, "initiator", "initiators"),
+        plural(bounds.crashes, "crash", "crashes"),
+    )
+}
+
+/// An election as a model for the explorer.
+pub struct ElectionModel {
+    orders: Box<dyn Orders>,
+    only: Option<Property>,
+}
+
+/// The boundary to an election's types: outside, states are rows of numbers.
+trait Orders: Sync {
+    fn slots(&self) -> usize;
+    fn start(&self) -> Vec<u32>;
+    /// Passes every successor to `found`; returns the violation in the state itself, if there is one.
+    fn expand(&self, row: &[u32], found: &mut dyn FnMut(Next<'_, Order, Breach>)) -> Option<Breach>;
+    /// The sentences for the events that lead to a successor.
+    fn describe(&self, row: &[u32], index: usize) -> Vec<String>;
+    fn is_at_rest(&self, row: &[u32]) -> bool;
+}
+
+/// The step to a successor.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The index among the successors.
+    index: usize,
+    duty: Option<u64>,
+}
+
+impl Model for ElectionModel {
+    type Worker<'m> = Expander<'m>;
+
+    fn slots(&self) -> usize {
+        self.orders.slots()
+    }
+
+    /// The only goal is that the system comes to rest.
+    fn goals(&self) -> Goals {
+        Goals::from(self.only.is_none_or(|only| only == Property::Termination))
+    }
+
+    /// Time is abstracted, so that the timers of different sites expire in any order. A run in which one timer
+    /// expires again and again while another stays armed is impossible on real clocks; it is unfair here,
+    /// because it never takes the steps after which the other timer could expire.
+    fn fairness(&self) -> Fairness {
+        Fairness::EveryStep
+    }
+
+    fn worker(&self) -> Expander<'_> {
+        Expander { orders: &*self.orders }
+    }
+}
+
+/// Expands states of an [`ElectionModel`].
+pub struct Expander<'m> {
+    orders: &'m dyn Orders,
+}
+
+impl Worker for Expander<'_> {
+    type Action = Order;
+    type Breach = Breach;
+    type Property = Property;
+
+    fn start(&mut self, found: &mut impl FnMut(&[u32])) {
+        found(&self.orders.start());
+    }
+
+    fn expand(
+        &mut self,
+        state: &[u32],
+        _tallies: &[u8],
+        found: &mut impl FnMut(Next<'_, Order, Breach>),
+    ) -> Option<Breach> {
+        self.orders.expand(state, found)
+    }
+
+    fn property(breach: &Breach) -> Property {
+        breach.property
+    }
+
+    fn describe(&mut self, from: &[u32], action: &Order) -> Vec<String> {
+        self.orders.describe(from, action.index)
+    }
+
+    fn pending(&mut self, state: &[u32]) -> Goals {
+        Goals::from(!self.orders.is_at_rest(state))
+    }
+
+    fn duty(&self, action: &Order) -> Option<u64> {
+        action.duty
+    }
+
+    fn unreached(&self, _goal: usize) -> Breach {
+        let what = "from here on it never comes to rest".to_string();
+        Breach { property: Property::Termination, sites: Vec::new(), what }
+    }
+}
+
+/// The states of election `E`.
+struct Typed<E: Election> {
+    bounds: Bounds,
+    start: State<E>,
+    tables: Mutex<Tables<E>>,
+    only: Option<Property>,
+    /// Set when a state at rest is expanded.
+    rested: Arc<AtomicBool>,
+}
+
+struct Tables<E: Election> {
+    sites: Interner<Site<E>>,
+    /// The contents of channels. Number 0 is the empty channel.
+    channels: Interner<Vec<<E as Protocol>::Message>>,
+    rests: Interner<Rest<E>>,
+}
+
+impl<E: Election> Default for Tables<E> {
+    fn default() -> Self {
+        let mut channels = Interner::default();
+        channels.number(Vec::new());
+        Self { sites: Interner::default(), channels, rests: Interner::default() }
+    }
+}
+
+/// The parts of a state other than sites and channels.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Rest<E: Election> {
+    up: Vec<bool>,
+    armed: Vec<(SiteId, <E as Protocol>::Timer)>,
+    content: Vec<SiteId>,
+    initiators_left: u8,
+    unnoticed: Vec<(SiteId, SiteId)>,
+    crashes_left: u8,
+    apart: Vec<SiteId>,
+    opening: bool,
+}
+
+impl<E: Election> Typed<E> {
+    fn tables(&self) -> MutexGuard<'_, Tables<E>> {
+        self.tables.lock().expect("no worker panics")
+    }
+
+    fn checks(&self, property: Property) -> bool {
+        self.only.is_none_or(|only| only == property)
+    }
+
+    /// Packs a state into a row. Sites that are the same as `before`, in the state of another row, keep their
+    /// numbers.
+    fn pack(&self, state: &State<E>, opening: bool, before: Option<(&State<E>, &[u32])>, row: &mut Vec<u32>) {
+        let (mut tables, sites) = (self.tables(), self.bounds.sites);
+        row.clear();
+        for (index, site) in state.electorate.sites.iter().enumerate() {
+            row.push(match before {
+                Some((other, numbers)) if other.electorate.sites[index] == *site => numbers[index],
+                _ => tables.sites.number_of(site),
+            });
+        }
+        row.resize(sites * sites, 0);
+        // Messages under way are sorted by sender and receiver.
+        for channel in state.under_way.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let (from, to) = (channel[0].0.index(), channel[0].1.index());
+            let content = channel.iter().map(|(_, _, message)| message.clone()).collect();
+            row[sites + from * (sites - 1) + to - usize::from(to > from)] = tables.channels.number(content);
+        }
+        let rest = Rest {
+            up: state.electorate.up.clone(),
+            armed: state.armed.clone(),
+            content: state.content.clone(),
+            initiators_left: state.initiators_left,
+            unnoticed: state.unnoticed.clone(),
+            crashes_left: state.crashes_left,
+            apart: state.apart.clone(),
+            opening,
+        };
+        row.push(tables.rests.number(rest));
+    }
+
+    /// The state that was packed into a row, and whether no site has reacted to an event yet.
+    fn unpack(&self, row: &[u32]) -> (State<E>, bool) {
+        let (tables, sites) = (self.tables(), self.bounds.sites);
+        let rest = tables.rests.get(row[sites * sites]).clone();
+        let protocols = row[..sites].iter().map(|&number| tables.sites.get(number).clone()).collect();
+        let mut under_way = Vec::new();
+        for (index, &content) in
+            row[sites..sites * sites].iter().enumerate().filter(|(_, content)| **content != 0)
+        {
+            let (from, to) = (index / (sites - 1), index % (sites - 1));
+            let (from, to) = (SiteId::new(from), SiteId::new(to + usize::from(to >= from)));
+            let messages = tables.channels.get(content);
+            under_way.extend(messages.iter().map(|message| (from, to, message.clone())));
+        }
+        let state = State {
+            electorate: Electorate { sites: protocols, up: rest.up },
+            under_way,
+            armed: rest.armed,
+            content: rest.content,
+            initiators_left: rest.initiators_left,
+            unnoticed: rest.unnoticed,
+            crashes_left: rest.crashes_left,
+            apart: rest.apart,
+        };
+        (state, rest.opening)
+    }
+}
+
+impl<E: Election> Orders for Typed<E> {
+    fn slots(&self) -> usize {
+        self.bounds.sites * self.bounds.sites + 1
+    }
+
+    fn start(&self) -> Vec<u32> {
+        let mut row = Vec::new();
+        self.pack(&self.start, true, None, &mut row);
+        row
+    }
+
+    fn expand(&self, row: &[u32], found: &mut dyn FnMut(Next<'_, Order, Breach>)) -> Option<Breach> {
+        let (state, opening) = self.unpack(row);
+        let mut out = Out::new(self.bounds.sites);
+        let mut next = Vec::new();
+        let breach = |property, what| Breach { property, sites: Vec::new(), what };
+        for (index, to) in state.successors(opening, &self.bounds, &mut out).into_iter().enumerate() {
+            let wrong = to.wrong.filter(|_| self.checks(Property::HighestLeads));
+            // A crash, or an election that a site starts spontaneously, need not follow any event.
+            let duty = match &to.events[..] {
+                [event] => event.duty(self.bounds.fifo),
+                _ => None,
+            };
+            self.pack(&to.state, to.opening, Some((&state, row)), &mut next);
+            found(Next {
+                action: Order { index, duty },
+                state: &next,
+                tallies: &[],
+                breach: wrong.map(|what| breach(Property::HighestLeads, what)),
+                beyond: false,
+            });
+        }
+        if !state.is_at_rest() || state.electorate.live().next().is_none() {
+            return None;
+        }
+        self.rested.store(true, Ordering::Relaxed);
+        let disagreement = state.electorate.agreement().err();
+        disagreement
+            .filter(|_| self.checks(Property::Agreement))
+            .map(|what| breach(Property::Agreement, what))
+    }
+
+    fn describe(&self, row: &[u32], index: usize) -> Vec<String> {
+        let (state, opening) = self.unpack(row);
+        let mut successors = state.successors(opening, &self.bounds, &mut Out::new(self.bounds.sites));
+        successors.swap_remove(index).events.iter().map(ToString::to_string).collect()
+    }
+
+    fn is_at_rest(&self, row: &[u32]) -> bool {
+        self.unpack(row).0.is_at_rest()
+    }
+}
