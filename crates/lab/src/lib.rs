@@ -28,7 +28,7 @@
 //! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots, explanations and recommendations |
 //! | [`mod@conformance`] | the conformance test of an algorithm |
 //! | [`registers`] | models of shared-memory algorithms: Dijkstra's and the bakeries |
-//! | [`famous`] | known counterexamples, each with a shortest run |
+//! | [`counterexamples`] | known counterexamples, each with a shortest run |
 //! | [`mutants`] | mutants: wrong variants that the tests must detect |
 
 pub mod causality;
@@ -37,13 +37,13 @@ pub mod choose;
 mod command;
 pub mod compare;
 pub mod conformance;
+pub mod counterexamples;
 pub mod delay;
 pub mod detector;
+mod dispatch;
 pub mod election;
-mod everyone;
 pub mod explain;
 pub mod explore;
-pub mod famous;
 pub mod figures;
 pub mod metrics;
 pub mod mutants;

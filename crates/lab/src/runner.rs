@@ -1,7 +1,7 @@
 //! Runs a [`Spec`], selecting the algorithm by its name.
 
 use crate::delay::Delay;
-use crate::everyone;
+use crate::dispatch;
 use crate::property::Names;
 use crate::report::Report;
 use crate::sim::{Outcome, Sim};
@@ -72,7 +72,7 @@ pub fn processes(spec: &Spec) -> Result<usize, Error> {
 
 pub(crate) fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
     some_sites(spec)?;
-    everyone::visit(&spec.algorithm, visitor).ok_or_else(|| unknown(spec))
+    dispatch::visit(&spec.algorithm, visitor).ok_or_else(|| unknown(spec))
 }
 
 fn unknown(spec: &Spec) -> Error {
@@ -101,8 +101,8 @@ pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Outpu
         }
     }
     match registry::find(name) {
-        Some(_) => everyone::visit(name, visitor),
-        None => everyone::visit_variant(name, Wrong(visitor)),
+        Some(_) => dispatch::visit(name, visitor),
+        None => dispatch::visit_variant(name, Wrong(visitor)),
     }
 }
 

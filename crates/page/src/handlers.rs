@@ -10,7 +10,7 @@ use lockkeeper_core::registry;
 use lockkeeper_lab::check::{self, CheckReport};
 use lockkeeper_lab::compare::{Comparison, Sweep, plots};
 use lockkeeper_lab::recording::{self, Recording};
-use lockkeeper_lab::{Progress, Scenario, famous, figures, mutants};
+use lockkeeper_lab::{Progress, Scenario, counterexamples, figures, mutants};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ pub async fn about() -> Json<Value> {
         "elections": registry::ELECTIONS.iter().map(|entry| entry.about).collect::<Vec<_>>(),
         "figures": figures,
         "variants": variants,
-        "gallery": famous::ALL,
+        "gallery": counterexamples::ALL,
         "version": env!("CARGO_PKG_VERSION"),
     }))
 }
@@ -173,8 +173,8 @@ pub async fn counterexample(
     State(jobs): State<Jobs>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    let failure =
-        famous::find(&name).ok_or_else(|| Refusal::usage(format!("there is no '{name}' in the gallery")))?;
+    let failure = counterexamples::find(&name)
+        .ok_or_else(|| Refusal::usage(format!("there is no '{name}' in the gallery")))?;
     let shown = move |progress: &Progress| {
         let run = match failure.scenario() {
             Some(text) => json!(record_scenario(&PlayRequest::new(text), progress)?),

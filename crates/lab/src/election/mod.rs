@@ -21,7 +21,7 @@ pub use crate::property::Property;
 pub(crate) use model::check;
 pub use report::Report;
 
-use crate::everyone;
+use crate::dispatch;
 use crate::property::Names;
 use crate::runner::Error;
 use crate::spec::{Action, MOST_SITES, Spec};
@@ -88,7 +88,7 @@ fn visit<V: ElectionVisitor>(spec: &ElectionSpec, visitor: V) -> Result<V::Outpu
             known.join(", ")
         ))
     };
-    everyone::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
+    dispatch::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
 }
 
 /// Validates a spec; returns the election's options.

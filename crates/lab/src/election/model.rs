@@ -7,7 +7,7 @@ use super::electorate::Electorate;
 use super::state::{Bounds, State, Timing};
 use crate::check::machine::Breach;
 use crate::check::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgress};
-use crate::everyone;
+use crate::dispatch;
 use crate::explore::intern::Interner;
 use crate::explore::{Fairness, Goals, Model, Next, Worker};
 use crate::mutants;
@@ -26,8 +26,8 @@ pub(crate) fn check(
 ) -> Result<CheckReport, Error> {
     let visitor = Check { spec, go_on };
     let checked = match registry::find_election(&spec.algorithm) {
-        Some(_) => everyone::visit_election(&spec.algorithm, visitor),
-        None => everyone::visit_election_variant(&spec.algorithm, visitor),
+        Some(_) => dispatch::visit_election(&spec.algorithm, visitor),
+        None => dispatch::visit_election_variant(&spec.algorithm, visitor),
     };
     checked.ok_or_else(|| Error::Usage(format!("there is no election '{}'", spec.algorithm)))?
 }

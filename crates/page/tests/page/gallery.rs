@@ -1,14 +1,14 @@
 //! Each known counterexample equals what its checker finds today.
 
 use lockkeeper_cluster_lab::views::bug_switches::search;
-use lockkeeper_lab::famous::{self, FoundBy};
+use lockkeeper_lab::counterexamples::{self, FoundBy};
 use std::path::Path;
 
 /// `LOCKKEEPER_RECORD=1` records them again, for an intended change of a checker or an algorithm.
 #[test]
 fn every_counterexample_equals_a_fresh_run_of_the_checker() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/famous");
-    for failure in famous::ALL {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/counterexamples");
+    for failure in counterexamples::ALL {
         let found = match failure.found_by {
             FoundBy::Cluster => search(failure.name),
             _ => failure.search().map_err(|error| error.to_string()),

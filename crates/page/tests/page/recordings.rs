@@ -5,7 +5,7 @@ use lockkeeper_core::{Phase, SiteId, registry};
 use lockkeeper_lab::election::ElectionSpec;
 use lockkeeper_lab::recording::{Limits, Recording, record, record_election};
 use lockkeeper_lab::spec::{Action, Scripted};
-use lockkeeper_lab::{Progress, Scenario, Spec, Time, famous};
+use lockkeeper_lab::{Progress, Scenario, Spec, Time, counterexamples};
 
 const LIMITS: Limits = Limits { processes: 64, steps: 20_000, messages: 60_000 };
 
@@ -72,7 +72,7 @@ fn pointers_lead_to_the_token() {
 
 #[test]
 fn counterexamples_end_in_their_violation() {
-    for failure in famous::ALL {
+    for failure in counterexamples::ALL {
         let run = match failure.scenario() {
             Some(text) => recorded(&Scenario::parse(failure.name, text).unwrap().spec),
             None => failure.told(),

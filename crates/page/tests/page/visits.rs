@@ -2,7 +2,7 @@
 
 use crate::browser::Browser;
 use lockkeeper_core::registry;
-use lockkeeper_lab::{Scenario, famous, figures};
+use lockkeeper_lab::{Scenario, counterexamples, figures};
 use serde_json::json;
 
 const END: char = '\u{e010}';
@@ -318,7 +318,7 @@ impl Visit {
 
     fn every_failure(&self) {
         self.go("#break");
-        for (number, failure) in famous::ALL.iter().enumerate() {
+        for (number, failure) in counterexamples::ALL.iter().enumerate() {
             if number > 0 {
                 self.and_wait(|| self.browser.click(&format!("[data-name='{}']", failure.name)));
             }

@@ -2,9 +2,9 @@
 //!
 //! The runs are stored as files, so that showing them needs no search. Tests repeat the searches.
 
-mod telling;
+mod story;
 
-pub use telling::text as story;
+pub use story::text as story_text;
 
 use crate::Error;
 use crate::check::{self, CheckSpec, SearchLimits, gallery};
@@ -48,7 +48,7 @@ pub enum FoundBy {
 
 macro_rules! run {
     ($name:literal) => {
-        include_str!(concat!("../../famous/", $name))
+        include_str!(concat!("../../counterexamples/", $name))
     };
 }
 
@@ -149,7 +149,7 @@ impl Failure {
 
     /// Its run as a recording, made from its sentences.
     pub fn told(&self) -> Recording {
-        telling::recording(self.run)
+        story::recording(self.run)
     }
 
     /// Searches for it with the lab's own checkers, and returns the run found.
@@ -165,7 +165,7 @@ impl Failure {
             FoundBy::Registers => {
                 let report = check::check(&CheckSpec::new(self.name, 2), |_| true)?;
                 let found = report.counterexample.ok_or_else(nothing)?;
-                Ok(telling::text(&found.story, &found.breach.what))
+                Ok(story::text(&found.story, &found.breach.what))
             }
             FoundBy::Election => {
                 let spec = CheckSpec {
@@ -174,7 +174,7 @@ impl Failure {
                     ..CheckSpec::new("bully", 3)
                 };
                 let found = check::check(&spec, |_| true)?.counterexample.ok_or_else(nothing)?;
-                Ok(telling::text(&found.story, &found.breach.what))
+                Ok(story::text(&found.story, &found.breach.what))
             }
             FoundBy::Cluster => Err(Error::Usage(format!(
                 "'{}' is a failure of whole clusters: lockkeeper-cluster-lab searches for it",
