@@ -213,11 +213,11 @@ async fn reply_to(service: &ClientService, client: &Client, ask: Ask) -> Result<
         }
         Ask::Set(changes) => {
             may(Action::ChangeSettings, "")?;
-            context.member.change_settings(&changes).await.map_err(|error| match error {
-                lockkeeper_cluster::Error::BadOption(why) => why,
-                other => other.to_string(),
-            })?;
-            Answer::Done
+            match context.member.change_settings(&changes).await {
+                Ok(_) => Answer::Done,
+                Err(lockkeeper_cluster::Error::BadOption(why)) => Answer::Invalid(why),
+                Err(error) => return Err(error.to_string()),
+            }
         }
         Ask::Leave => {
             may(Action::Leave, "")?;

@@ -87,6 +87,7 @@ impl ClusterEngine {
     async fn question(&self, ask: Ask) -> Result<Answer> {
         match self.client.question(ask).await {
             Ok(Answer::Refused(why)) | Err(why) => Err(unavailable(why)),
+            Ok(Answer::Invalid(why)) => Err(Error::BadOption(why)),
             Ok(answer) => Ok(answer),
         }
     }
@@ -348,7 +349,8 @@ impl Operator {
         self.0.question(Ask::Remove(member)).await.map(drop)
     }
 
-    /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them.
+    /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them. A
+    /// value that the cluster rejects is an [`Error::BadOption`].
     pub async fn set(&self, changes: Vec<(String, String)>) -> Result<()> {
         self.0.question(Ask::Set(changes)).await.map(drop)
     }
