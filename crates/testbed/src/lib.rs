@@ -8,6 +8,7 @@
 //! | [`story`] | the records of clients, and the check for mutual exclusion |
 //! | [`tail`] | reading a file of lines while another process appends to it |
 //! | [`ports`] | ports that no other process gets |
+//! | [`servers`] | servers of other projects, such as etcd, as processes on free loopback ports |
 //! | [`options`] | the command line: every fault once, or random faults for a number of minutes |
 //!
 //! Programs that use it are tests without a harness. The same program, started with other arguments, runs the processes
@@ -17,5 +18,6 @@ pub mod golden;
 pub mod hosts;
 pub mod options;
 pub mod ports;
+pub mod servers;
 pub mod story;
 pub mod tail;
