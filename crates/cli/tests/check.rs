@@ -126,7 +126,9 @@ fn a_cluster_is_checked_and_a_bug_switch_is_caught() {
 
 #[test]
 fn registers_are_checked_by_the_same_command() {
-    assert!(told("check bakery --sites 2 --flickering", 0).contains("flickering registers"));
+    assert!(told("check bakery --sites 2 --safe-registers", 0).contains("safe registers"));
+    // The former name of the flag.
+    assert!(told("check bakery --sites 2 --flickering", 0).contains("safe registers"));
     assert!(told("check bakery-without-choosing --sites 2", 2).contains("P1 and P2 are both inside"));
     assert!(told("check dijkstra --sites 2", 0).contains("does not hold, and is not promised"));
 }
@@ -141,16 +143,16 @@ fn a_flag_that_does_not_apply_is_refused_with_the_jobs_that_use_it() {
         ("check bakery --max-seconds 1", "--max-seconds", "message-passing algorithms, --all and --cluster"),
         ("check dijkstra --requests 2", "--requests", "message-passing algorithms"),
         ("check bakery --set k=2", "--set", "message-passing algorithms"),
-        ("check lamport --flickering", "--flickering", "algorithms for shared registers"),
+        ("check lamport --safe-registers", "--safe-registers", "algorithms for shared registers"),
         ("check --all --svg x", "--svg", "message-passing algorithms"),
-        ("check --all --flickering", "--flickering", "algorithms for shared registers"),
+        ("check --all --safe-registers", "--safe-registers", "algorithms for shared registers"),
         ("check --mutants --sites 2", "--sites", "message-passing algorithms"),
         ("check --mutants --max-states 9", "--max-states", "message-passing algorithms"),
         ("check --cluster --sites 2", "--sites", "message-passing algorithms"),
         ("check --cluster --losses 1", "--losses", "message-passing algorithms"),
         ("check --cluster --only no-deadlock", "--only", "message-passing algorithms"),
         ("check --cluster --threads 2", "--threads", "message-passing algorithms"),
-        ("check lamport --crashes 1 --flickering", "--flickering", "algorithms for shared registers"),
+        ("check lamport --crashes 1 --safe-registers", "--safe-registers", "algorithms for shared registers"),
     ] {
         let text = told(line, 64);
         assert!(text.contains(&format!("{flag} cannot be used with")), "{line}: {text}");

@@ -40,7 +40,7 @@ Examples:
   lockkeeper check centralized --sites 3 --forever
   lockkeeper check --all --sites 3 --requests 1
   lockkeeper check --mutants
-  lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
+  lockkeeper check bakery --sites 3 --safe-registers  # threads and registers instead of messages
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
   lockkeeper check --cluster --sleeps 1 --flaw no-wait
 
@@ -101,8 +101,8 @@ pub struct Check {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// Use safe registers, which flicker: a read that overlaps a write may return any value.
-    #[arg(long)]
-    flickering: bool,
+    #[arg(long, alias = "flickering")]
+    safe_registers: bool,
     /// Print one JSON object; with --all or --mutants, one per line.
     #[arg(long)]
     json: bool,
@@ -178,7 +178,7 @@ impl Check {
             let question = RegistersQuestion {
                 algorithm: &question.algorithm,
                 processes: self.sites,
-                flickering: self.flickering,
+                flickering: self.safe_registers,
                 only: self.only,
                 limits,
             };

@@ -59,7 +59,7 @@ fn property(asked: MessageProperty) -> Result<Property, String> {
 }
 
 fn print(outcome: &Outcome) {
-    let registers = if outcome.flickering { "flickering" } else { "atomic" };
+    let registers = if outcome.flickering { "safe" } else { "atomic" };
     print_line!(
         "{}, {} processes that ask again and again, {registers} registers",
         outcome.algorithm,

@@ -70,7 +70,7 @@ pub const CHECK: &[Row] = &[
     ("holder", &[Algorithm, All]),
     ("only", &[Algorithm, Registers, All]),
     ("set", &[Algorithm]),
-    ("flickering", &[Registers]),
+    ("safe-registers", &[Registers]),
     ("json", &[Algorithm, Registers, All, Mutants, Cluster]),
     ("svg", &[Algorithm]),
     ("trace", &[Algorithm]),
@@ -83,7 +83,7 @@ pub const CHECK: &[Row] = &[
     ("units", &[Cluster]),
     ("leader-changes", &[Cluster]),
     ("sleeps", &[Cluster]),
-    ("wishes", &[Cluster]),
+    ("lock-requests", &[Cluster]),
     ("readers", &[Cluster]),
     ("views", &[Cluster]),
     ("late-leases", &[Cluster]),
@@ -233,9 +233,9 @@ mod tests {
             )
         );
         assert_eq!(
-            error(&["flickering"], Algorithm).as_deref(),
+            error(&["safe-registers"], Algorithm).as_deref(),
             Some(
-                "--flickering cannot be used with message-passing algorithms: it applies to algorithms for shared \
+                "--safe-registers cannot be used with message-passing algorithms: it applies to algorithms for shared \
                  registers"
             )
         );
