@@ -128,7 +128,9 @@ fn a_cluster_is_checked_and_a_bug_switch_is_caught() {
 
 #[test]
 fn registers_are_checked_by_the_same_command() {
-    assert!(told("check bakery --sites 2 --flickering", 0).contains("flickering registers"));
+    assert!(told("check bakery --sites 2 --safe-registers", 0).contains("safe registers"));
+    // The former name of the flag.
+    assert!(told("check bakery --sites 2 --flickering", 0).contains("safe registers"));
     assert!(told("check bakery-without-choosing --sites 2", 2).contains("P1 and P2 are both inside"));
     let text = told("check dijkstra --sites 2", 0);
     assert!(text.contains("does not hold, and is not promised"), "{text}");
@@ -142,7 +144,7 @@ fn elections_are_checked_by_the_same_command() {
         0,
     ))
     .unwrap();
-    assert_eq!((&report["distinct"], &report["model"]), (&9_788.into(), &"election".into()));
+    assert_eq!((&report["distinct"], &report["model"]), (&9_800.into(), &"election".into()));
     for property in ["highest_leads", "agreement", "termination"] {
         assert_eq!(report["properties"][property], "holds", "{report}");
     }
@@ -176,15 +178,15 @@ fn a_flag_that_does_not_apply_is_refused_with_the_flag_the_model_and_the_jobs_th
         ("check bully --full", "--full", "bully", "message-passing algorithms"),
         ("check bully --svg x", "--svg", "bully", "message-passing algorithms"),
         (
-            "check bully-ignores-ok --flickering",
-            "--flickering",
+            "check bully-ignores-ok --safe-registers",
+            "--safe-registers",
             "bully-ignores-ok",
             "algorithms for shared registers",
         ),
-        ("check lamport --flickering", "--flickering", "lamport", "algorithms for shared registers"),
+        ("check lamport --safe-registers", "--safe-registers", "lamport", "algorithms for shared registers"),
         ("check lamport --partition", "--partition", "lamport", "elections"),
         ("check --all --svg x", "--svg", "--all", "message-passing algorithms"),
-        ("check --all --flickering", "--flickering", "--all", "algorithms for shared registers"),
+        ("check --all --safe-registers", "--safe-registers", "--all", "algorithms for shared registers"),
         ("check --mutants --sites 2", "--sites", "--mutants", "message-passing algorithms"),
         ("check --mutants --max-states 9", "--max-states", "--mutants", "message-passing algorithms"),
         ("check --cluster --sites 2", "--sites", "--cluster", "message-passing algorithms"),
@@ -192,8 +194,8 @@ fn a_flag_that_does_not_apply_is_refused_with_the_flag_the_model_and_the_jobs_th
         ("check --cluster --only no-deadlock", "--only", "--cluster", "message-passing algorithms"),
         ("check --cluster --threads 2", "--threads", "--cluster", "message-passing algorithms"),
         (
-            "check lamport --crashes 1 --flickering",
-            "--flickering",
+            "check lamport --crashes 1 --safe-registers",
+            "--safe-registers",
             "lamport",
             "algorithms for shared registers",
         ),

@@ -2,26 +2,18 @@
 
 #![cfg(any(feature = "etcd", feature = "zookeeper"))]
 
-#[allow(dead_code, reason = "the conformance suite uses more of it")]
-#[path = "../../lockkeeper/tests/conformance/backend.rs"]
-mod backend;
-#[allow(dead_code, reason = "the conformance suite uses more of it")]
-#[path = "../../lockkeeper/tests/conformance/local_server.rs"]
-mod local_server;
-
-use backend::Server;
-use local_server::Daemon;
+use lockkeeper_testbed::servers::{LocalServer, Server, program};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A timeout that only a stuck test reaches.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "stuck");
+        assert!(start.elapsed() < TIMEOUT, "stuck");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -41,7 +33,7 @@ fn holder(url: &str, script: &str, started: &Path) -> Child {
     child
 }
 
-fn a_lost_lock_stops_the_command_with_79(url: &str, server: &Daemon) {
+fn a_lost_lock_stops_the_command_with_79(url: &str, server: &LocalServer) {
     let place = tempfile::tempdir().unwrap();
     let (started, tidied) = (place.path().join("started"), place.path().join("tidied"));
     let script = format!(
@@ -97,18 +89,13 @@ fn runs_take_turns_and_fences_rise(url: &str) {
 #[cfg(feature = "etcd")]
 #[test]
 fn on_etcd() {
-    let Some(program) = local_server::program("etcd", &[], "etcd-server") else { return };
+    let Some(etcd) = program("etcd", &[], "etcd-server") else { return };
     let data = tempfile::tempdir().unwrap();
     let directory = data.path().to_owned();
-    let server = Daemon::start(move |port| {
+    let server = LocalServer::start(move |port| {
         let clients = format!("http://127.0.0.1:{port}");
         let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(&program)
-            .env_clear()
-            .arg("--data-dir")
-            .arg(&directory);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&etcd).env_clear().arg("--data-dir").arg(&directory);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", "http://127.0.0.1:0"]);
         command
@@ -121,11 +108,11 @@ fn on_etcd() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn on_zookeeper() {
-    let Some(java) = local_server::program("java", &[], "default-jre-headless") else { return };
-    let Some(jar) = local_server::program("zookeeper.jar", &["/usr/share/java"], "zookeeper") else { return };
+    let Some(java) = program("java", &[], "default-jre-headless") else { return };
+    let Some(jar) = program("zookeeper.jar", &["/usr/share/java"], "zookeeper") else { return };
     let data = tempfile::tempdir().unwrap();
     let directory = data.path().to_owned();
-    let server = Daemon::start(move |port| {
+    let server = LocalServer::start(move |port| {
         let (config, data) = (directory.join("zoo.cfg"), directory.join("data"));
         let text = format!(
             "tickTime=500\nclientPortAddress=127.0.0.1\nclientPort={port}\ndataDir={}\nadmin.enableServer=false\n",

@@ -1,7 +1,8 @@
 //! End-to-end tests of commands for operators: their daemon, and `cluster init` and `add`.
 
+use lockkeeper_daemon::{Config, Daemon};
 use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -140,4 +141,56 @@ fn cluster_add_refuses_the_number_or_address_of_an_existing_member() {
     done(home.path(), "cluster add 4=b:7420 --out c");
     let config = std::fs::read_to_string(home.path().join("c/member-4/lockkeeper.toml")).unwrap();
     assert!(config.contains("join = [\"a:7420\"]"), "{config}");
+}
+
+/// A daemon that is the only member of its cluster and does not listen for members.
+async fn lone_daemon(data: &Path) -> Daemon {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let config = Config { clients: Some(any), http: Some(any), ..Config::alone(data) };
+    let daemon = Daemon::start(config).await.unwrap();
+    daemon.member().ready().await.unwrap();
+    daemon
+}
+
+/// Runs a command on a daemon and returns its exit code, standard output and standard error.
+async fn on_daemon(home: &Path, daemon: &Daemon, line: &str) -> (Option<i32>, String, String) {
+    let url = format!("lockkeeper://{}", daemon.addresses().clients.unwrap());
+    let mut command = lockkeeper(home, &format!("{line} --on {url}"));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap(), error(&output))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cluster_set_exits_with_64_if_the_cluster_rejects_the_value() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = lone_daemon(&home.path().join("data")).await;
+    let (_, before, _) = on_daemon(home.path(), &daemon, "cluster set").await;
+    for (change, reason) in [("lease=100s", "longest_lease"), ("trees=7", "trees")] {
+        let (code, _, error) = on_daemon(home.path(), &daemon, &format!("cluster set {change}")).await;
+        assert_eq!(code, Some(64), "{change}: {error}");
+        assert!(error.contains(&format!("the cluster rejects {change}: ")), "{error}");
+        assert!(error.contains(reason), "{error}");
+        assert!(
+            error.contains("nothing was changed") && error.contains("`lockkeeper cluster set`"),
+            "{error}"
+        );
+        assert!(!error.contains("cannot be used"), "{error}");
+    }
+    let (_, after, _) = on_daemon(home.path(), &daemon, "cluster set").await;
+    assert_eq!(before, after);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_shows_no_address_for_a_daemon_that_does_not_listen_for_members() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = lone_daemon(&home.path().join("data")).await;
+    let (code, table, error) = on_daemon(home.path(), &daemon, "members").await;
+    assert_eq!(code, Some(0), "{error}");
+    let row: Vec<&str> = table.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row[..2], ["1", "none"], "{table}");
+    let (_, json, _) = on_daemon(home.path(), &daemon, "members --json").await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["address"], "none");
+    daemon.stop().await;
 }

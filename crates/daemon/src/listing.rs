@@ -145,6 +145,20 @@ fn line(party: &Party) -> ParticipantLine {
     }
 }
 
+/// The address of a member that does not listen for other members.
+const NO_ADDRESS: &str = "none";
+
+/// All known members with the addresses at which other members reach them, or [`NO_ADDRESS`].
+pub(crate) fn addresses(member: &Member) -> BTreeMap<MemberId, String> {
+    let mut addresses = member.addresses();
+    if member.address().is_none()
+        && let Some(own) = addresses.get_mut(&member.id())
+    {
+        *own = String::from(NO_ADDRESS);
+    }
+    addresses
+}
+
 /// The state of the cluster, as this member sees it.
 pub fn cluster(member: &Member) -> ClusterLine {
     let (standing, voters) = (member.status(), member.voters());
@@ -167,7 +181,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
         epoch: standing.view.as_ref().map_or(0, |view| view.epoch),
         lease_ms: u64::try_from(standing.lease.as_millis()).unwrap_or(u64::MAX),
         leader: voters.leader.map(|id| id.0),
-        members: member.addresses().into_iter().map(line).collect(),
+        members: addresses(member).into_iter().map(line).collect(),
         settings: lockkeeper_cluster::settings::describe(&member.settings()),
     }
 }
@@ -198,9 +212,9 @@ fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<
             *text = format!("{} ({owner})", party.who.acquisition);
         }
     }
-    let mut received_at = BTreeSet::new();
+    let mut described = BTreeSet::new();
     let sentences = chains.iter().flat_map(|why| describe_chain(why, &owners, &sees));
-    sentences.filter(|sentence| received_at.insert(sentence.clone())).collect()
+    sentences.filter(|sentence| described.insert(sentence.clone())).collect()
 }
 
 fn describe_chain(

@@ -90,12 +90,14 @@ impl Worker for Walker<'_> {
 }
 
 /// The steps of a run as `from, to`, and the number of steps before its cycle.
-fn path(graph: &Graph, run: &Run<usize>) -> (Vec<(u32, u32)>, Option<usize>) {
+type Path = (Vec<(u32, u32)>, Option<usize>);
+
+fn path(graph: &Graph, run: &Run<usize>) -> Path {
     let step = |step: &Step<usize>| (step.from[0], graph.steps[step.action].1);
     (run.steps.iter().map(step).collect(), run.cycle_after)
 }
 
-fn cycle(graph: &Graph) -> Option<(Vec<(u32, u32)>, Option<usize>)> {
+fn cycle(graph: &Graph) -> Option<Path> {
     let mut search = Search::new(graph, 1);
     assert_eq!(search.run(SearchLimits::NONE, |_| true), Ended::All);
     let found = cycles::search(&mut search).pop()?;

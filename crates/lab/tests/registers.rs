@@ -7,18 +7,18 @@ use lockkeeper_lab::check::{CheckReport, CheckSpec, SearchLimits, Verdict};
 use lockkeeper_lab::property::Property;
 
 const ATOMIC: bool = false;
-const FLICKERING: bool = true;
+const SAFE: bool = true;
 
-fn spec(name: &str, processes: usize, flickering: bool) -> CheckSpec {
-    CheckSpec { flickering, ..CheckSpec::new(name, processes) }
+fn spec(name: &str, processes: usize, safe_registers: bool) -> CheckSpec {
+    CheckSpec { safe_registers, ..CheckSpec::new(name, processes) }
 }
 
 fn check(spec: &CheckSpec) -> Result<CheckReport, Error> {
     lockkeeper_lab::check::check(spec, |_| true)
 }
 
-fn complete(name: &str, processes: usize, flickering: bool) -> CheckReport {
-    let report = check(&spec(name, processes, flickering)).expect("a valid spec");
+fn complete(name: &str, processes: usize, safe_registers: bool) -> CheckReport {
+    let report = check(&spec(name, processes, safe_registers)).expect("a valid spec");
     assert!(report.complete);
     report
 }
@@ -59,7 +59,7 @@ fn bakery_is_verified_with_atomic_registers() {
 #[test]
 fn bakery_is_verified_with_safe_registers() {
     for (processes, expected) in [(2, (899, 1_948, 24)), (3, (98_853, 324_038, 13_238))] {
-        let bakery = complete("bakery", processes, FLICKERING);
+        let bakery = complete("bakery", processes, SAFE);
         assert_eq!(size(&bakery), expected);
         assert_eq!(verdicts(&bakery), EVERYTHING);
         assert!(bakery.is_verified());
@@ -78,8 +78,8 @@ fn bakery_without_choosing_violates_mutual_exclusion() {
    6. P1 reads number[2] = 1 (enters)
       P1 and P2 are both inside";
     assert_eq!(counterexample(&broken, MutualExclusion).to_string(), expected);
-    for (processes, flickering, steps) in [(2, FLICKERING, 8), (3, ATOMIC, 10), (3, FLICKERING, 12)] {
-        let broken = complete("bakery-without-choosing", processes, flickering);
+    for (processes, safe_registers, steps) in [(2, SAFE, 8), (3, ATOMIC, 10), (3, SAFE, 12)] {
+        let broken = complete("bakery-without-choosing", processes, safe_registers);
         assert_eq!(counterexample(&broken, MutualExclusion).steps, steps);
     }
 }
@@ -113,7 +113,7 @@ fn dijkstra_starves_a_process_while_the_other_enters_repeatedly() {
 fn dijkstra_with_safe_registers_is_safe_but_can_deadlock() {
     for (processes, expected, lengths) in [(2, (766, 1_568, 0), (6, 9)), (3, (206_025, 674_865, 0), (4, 14))]
     {
-        let dijkstra = complete("dijkstra", processes, FLICKERING);
+        let dijkstra = complete("dijkstra", processes, SAFE);
         assert_eq!(size(&dijkstra), expected);
         assert_eq!(dijkstra.properties[&MutualExclusion], Verdict::Holds);
         let (before, cycle) = lasso(counterexample(&dijkstra, NoDeadlock));
@@ -136,7 +136,7 @@ fn black_white_bakery_is_verified_and_its_tickets_never_exceed_n() {
 
 #[test]
 fn black_white_bakery_is_verified_with_safe_registers_and_two_processes() {
-    let bakery = complete("black-white-bakery", 2, FLICKERING);
+    let bakery = complete("black-white-bakery", 2, SAFE);
     assert_eq!(size(&bakery), (5_679, 13_262, 200));
     assert_eq!(verdicts(&bakery), EVERYTHING);
 }
@@ -144,7 +144,7 @@ fn black_white_bakery_is_verified_with_safe_registers_and_two_processes() {
 #[test]
 #[ignore = "four and a half million states: run it with --ignored, and a gigabyte to spare"]
 fn black_white_bakery_is_violated_with_safe_registers_and_three_processes() {
-    let bakery = complete("black-white-bakery", 3, FLICKERING);
+    let bakery = complete("black-white-bakery", 3, SAFE);
     assert_eq!(size(&bakery), (4_515_122, 16_851_750, 554_702));
     assert_eq!(counterexample(&bakery, MutualExclusion).steps, 49);
 }
@@ -153,7 +153,7 @@ fn black_white_bakery_is_violated_with_safe_registers_and_three_processes() {
 fn higher_ticket_limit_changes_only_the_number_of_states() {
     let mut last = 0;
     for tickets in [1, 2, 4, 8] {
-        let bakery = check(&CheckSpec { tickets: Some(tickets), ..spec("bakery", 2, FLICKERING) }).unwrap();
+        let bakery = check(&CheckSpec { tickets: Some(tickets), ..spec("bakery", 2, SAFE) }).unwrap();
         assert_eq!(verdicts(&bakery), EVERYTHING);
         assert!(bakery.cut > 0 && bakery.distinct > last);
         last = bakery.distinct;
@@ -203,7 +203,7 @@ fn options_and_values_that_do_not_apply_are_rejected() {
     let what = rejected(CheckSpec { only, ..bakery(2) });
     assert!(what.contains("timestamp-order") && what.contains("first-come-first-served"), "{what}");
     assert_eq!(
-        rejected(CheckSpec { flickering: true, ..CheckSpec::new("lamport", 2) }),
-        "'flickering' cannot be used with 'lamport': it does not apply to message-passing algorithms"
+        rejected(CheckSpec { safe_registers: true, ..CheckSpec::new("lamport", 2) }),
+        "'safe-registers' cannot be used with 'lamport': it does not apply to message-passing algorithms"
     );
 }

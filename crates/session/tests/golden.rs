@@ -121,6 +121,7 @@ fn answers() -> Vec<(&'static str, DaemonReply)> {
         "why": DaemonReply::Why(_) => DaemonReply::Why(vec![text("a waits for b")]),
         "page": DaemonReply::LocksPage { .. } =>
             DaemonReply::LocksPage { locks: vec![lock_line()], next: Some(text("nightly")), left_out: 5 },
+        "invalid": DaemonReply::Invalid(_) => DaemonReply::Invalid(text("a lease is at least 100 ms")),
     })
 }
 

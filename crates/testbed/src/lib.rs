@@ -8,6 +8,7 @@
 //! | [`history`] | the records of clients, and the check for mutual exclusion |
 //! | [`follow`] | reading a file of lines while another process appends to it |
 //! | [`ports`] | ports that no other process gets; a re-export |
+//! | [`servers`] | servers of other projects, such as etcd, as processes on free loopback ports |
 //! | [`options`] | the command line: every fault once, or random faults for a number of minutes |
 //!
 //! Programs that use it are tests without a harness. The same program, started with other arguments, runs the processes
@@ -18,5 +19,6 @@ pub mod golden;
 pub mod history;
 pub mod hosts;
 pub mod options;
+pub mod servers;
 
 pub use lockkeeper_system::ports;

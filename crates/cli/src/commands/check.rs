@@ -50,7 +50,7 @@ Examples:
   lockkeeper check --mutants
   lockkeeper check bully --sites 3 --crashes 1        # elections
   lockkeeper check bully --sites 3 --partition
-  lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
+  lockkeeper check bakery --sites 3 --safe-registers  # threads and registers instead of messages
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
   lockkeeper check --cluster --sleeps 1 --bug no-wait
 
@@ -121,8 +121,8 @@ pub struct Check {
     #[arg(long)]
     short_timeouts: bool,
     /// Use safe registers, which flicker: a read that overlaps a write may return any value.
-    #[arg(long)]
-    flickering: bool,
+    #[arg(long, alias = "flickering")]
+    safe_registers: bool,
     /// The highest ticket of the bakery. [default: 4]
     #[arg(long, value_name = "N")]
     tickets: Option<u8>,
@@ -245,7 +245,7 @@ impl Check {
             initiators: self.initiators,
             partition: self.partition,
             short_timeouts: self.short_timeouts,
-            flickering: self.flickering,
+            safe_registers: self.safe_registers,
             tickets: self.tickets,
             limits: self.limits(),
             ..CheckSpec::new(algorithm, self.sites)

@@ -28,8 +28,15 @@ pub struct ClusterFlags {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "cluster", help_heading = "Clusters")]
     sleeps: u8,
     /// The number of lock requests of clients.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
-    wishes: u8,
+    #[arg(
+        long,
+        alias = "wishes",
+        value_name = "N",
+        default_value_t = 1,
+        requires = "cluster",
+        help_heading = "Clusters"
+    )]
+    lock_requests: u8,
     /// The number of members whose clients request the lock in shared mode.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=9), requires = "cluster", help_heading = "Clusters")]
     readers: u32,
@@ -84,7 +91,7 @@ impl ClusterFlags {
             restarts,
             sleeps: self.sleeps,
             elections: self.leader_changes,
-            wishes: self.wishes,
+            wishes: self.lock_requests,
             readers: (1 << self.readers) - 1,
             views: self.views,
             largest_clock: None,
@@ -109,7 +116,7 @@ fn in_json(algorithm: &str, answer: &SearchResult, took: Took) -> String {
 fn print(algorithm: &str, bounds: &Bounds, answer: &SearchResult, took: Took) {
     print_line!(
         "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
-         {} wishes, {} new views",
+         {} lock requests, {} new views",
         bounds.members,
         bounds.units,
         bounds.crashes,

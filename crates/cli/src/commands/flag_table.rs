@@ -76,7 +76,7 @@ pub const CHECK: &[Row] = &[
     ("initiators", &[ElectionModel]),
     ("partition", &[ElectionModel]),
     ("short-timeouts", &[ElectionModel]),
-    ("flickering", &[Registers]),
+    ("safe-registers", &[Registers]),
     ("tickets", &[Registers]),
     ("json", &[Algorithm, ElectionModel, Registers, All, Mutants, Cluster]),
     ("svg", &[Algorithm]),
@@ -92,7 +92,7 @@ pub const CHECK: &[Row] = &[
     ("units", &[Cluster]),
     ("leader-changes", &[Cluster]),
     ("sleeps", &[Cluster]),
-    ("wishes", &[Cluster]),
+    ("lock-requests", &[Cluster]),
     ("readers", &[Cluster]),
     ("views", &[Cluster]),
     ("late-leases", &[Cluster]),
@@ -247,8 +247,10 @@ mod tests {
             )
         );
         assert_eq!(
-            error(&["flickering"], Algorithm, "lamport").as_deref(),
-            Some("--flickering cannot be used with lamport: it applies to algorithms for shared registers")
+            error(&["safe-registers"], Algorithm, "lamport").as_deref(),
+            Some(
+                "--safe-registers cannot be used with lamport: it applies to algorithms for shared registers"
+            )
         );
     }
 }

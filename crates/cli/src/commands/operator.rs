@@ -55,16 +55,21 @@ pub struct Leave {
     on: OnDaemon,
 }
 
+/// Sends a request to the daemon. An error is printed and becomes the exit code.
 fn query<T>(on: OnDaemon, request: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
-    let result = block_on(async {
+    try_query(on, request)?.map_err(|error| exit::lock_error(&error))
+}
+
+/// The same, but leaves errors of the daemon to the caller.
+fn try_query<T>(
+    on: OnDaemon,
+    request: impl AsyncFnOnce(Operator) -> Result<T, Error>,
+) -> Result<Result<T, Error>, ExitCode> {
+    let reply = block_on(async {
         let operator = on.open().await?;
         request(operator).await
     });
-    match result {
-        Ok(Ok(reply)) => Ok(reply),
-        Ok(Err(error)) => Err(exit::lock_error(&error)),
-        Err(error) => Err(exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}"))),
-    }
+    reply.map_err(|error| exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}")))
 }
 
 impl Members {
@@ -91,10 +96,10 @@ fn table(line: &ClusterLine) -> String {
         let yes = |is: bool| if is { "yes" } else { "no" };
         let mut notes = Vec::new();
         if line.leader == Some(member.id) {
-            notes.push("leads");
+            notes.push("leader");
         }
         if line.member == member.id {
-            notes.push("says this");
+            notes.push("this daemon");
         }
         table.add_row([
             &member.id.to_string(),
@@ -187,17 +192,26 @@ pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
     if let Err(error) = lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes) {
         return exit::fail(exit::USAGE, &error);
     }
-    let result = query(on, async |operator| {
+    let requested: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let result = try_query(on, async |operator| {
         if !changes.is_empty() {
             operator.set(changes).await?;
         }
         operator.cluster().await
     });
     match result {
-        Ok(line) => {
+        Ok(Ok(line)) => {
             line.settings.iter().for_each(|(name, value)| crate::print_line!("{name}={value}"));
             ExitCode::SUCCESS
         }
+        Ok(Err(Error::BadOption(why))) if !requested.is_empty() => {
+            let error = format!(
+                "the cluster rejects {}: {why}; nothing was changed, and `lockkeeper cluster set` shows the settings",
+                requested.join(" ")
+            );
+            exit::fail(exit::USAGE, &error)
+        }
+        Ok(Err(error)) => exit::lock_error(&error),
         Err(code) => code,
     }
 }

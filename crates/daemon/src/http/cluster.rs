@@ -5,6 +5,7 @@ use super::request::Caller;
 use super::sessions::milliseconds;
 use crate::access::Permission;
 use crate::client_service::ClientService;
+use crate::listing;
 use crate::rights::Action;
 use axum::Json;
 use axum::extract::State;
@@ -20,7 +21,7 @@ use utoipa::ToSchema;
 pub(crate) struct Member {
     /// The member's number.
     id: u32,
-    /// The address at which other members reach it.
+    /// The address at which other members reach it; `none` if it does not listen for members.
     address: String,
     /// Whether it is in the current view.
     in_view: bool,
@@ -100,7 +101,7 @@ pub(super) async fn members(
         leads: voters.leader == Some(id),
         connected: id == member.id() || member.is_connected(id),
     };
-    Ok(Json(member.addresses().into_iter().map(show).collect()))
+    Ok(Json(listing::addresses(member).into_iter().map(show).collect()))
 }
 
 /// Returns the status of this member.

@@ -216,11 +216,11 @@ async fn reply_to(service: &ClientService, client: &Client, ask: DaemonQuery) ->
         }
         DaemonQuery::Set(changes) => {
             may(Action::ChangeSettings, "")?;
-            context.member.change_settings(&changes).await.map_err(|error| match error {
-                lockkeeper_cluster::Error::BadOption(why) => why,
-                other => other.to_string(),
-            })?;
-            DaemonReply::Done
+            match context.member.change_settings(&changes).await {
+                Ok(_) => DaemonReply::Done,
+                Err(lockkeeper_cluster::Error::BadOption(why)) => DaemonReply::Invalid(why),
+                Err(error) => return Err(error.to_string()),
+            }
         }
         DaemonQuery::Leave => {
             may(Action::Leave, "")?;

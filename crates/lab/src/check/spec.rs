@@ -105,7 +105,7 @@ pub struct CheckSpec {
     /// Elections: whether a timeout may expire before the reply.
     pub short_timeouts: bool,
     /// Registers: whether they are safe instead of atomic.
-    pub flickering: bool,
+    pub safe_registers: bool,
     /// Registers: the bakery's highest ticket. `None`: 4.
     pub tickets: Option<u8>,
     /// The limits at which the search stops.
@@ -130,7 +130,7 @@ impl CheckSpec {
             initiators: None,
             partition: false,
             short_timeouts: false,
-            flickering: false,
+            safe_registers: false,
             tickets: None,
             limits: SearchLimits::NONE,
             threads: 1,
@@ -206,7 +206,7 @@ impl CheckSpec {
             ("initiators", self.initiators.is_some(), &[Election]),
             ("partition", self.partition, &[Election]),
             ("short-timeouts", self.short_timeouts, &[Election]),
-            ("flickering", self.flickering, &[Registers]),
+            ("safe-registers", self.safe_registers, &[Registers]),
             ("tickets", self.tickets.is_some(), &[Registers]),
         ];
         options.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))

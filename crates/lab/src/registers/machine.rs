@@ -1,7 +1,6 @@
 //! Processes that share registers: a step is one read or one write.
 //!
-//! *Atomic* registers are read and written in one step. *Safe* registers (Lamport's term; `flickering` in
-//! this code) take two steps to write, and a read in between returns any value that the register can hold. If
+//! *Atomic* registers are read and written in one step. *Safe* registers (Lamport's term) take two steps to write, and a read in between returns any value that the register can hold. If
 //! two writes of one register overlap, any value can remain.
 //!
 //! Example: P1 begins to write 1 into a safe register that holds 0. Until the write ends, P2 may read 0, 1 or
@@ -113,7 +112,7 @@ enum Kind {
 pub(super) struct Machine {
     program: Box<dyn Program>,
     pub(super) processes: usize,
-    flickering: bool,
+    safe_registers: bool,
     registers: Vec<Register>,
 }
 
@@ -128,10 +127,10 @@ pub(super) struct Step {
 }
 
 impl Machine {
-    pub(super) fn new(program: Box<dyn Program>, processes: usize, flickering: bool) -> Self {
+    pub(super) fn new(program: Box<dyn Program>, processes: usize, safe_registers: bool) -> Self {
         let registers = program.registers();
         assert!(processes <= MOST_PROCESSES && registers.len() <= MOST_REGISTERS);
-        Self { program, processes, flickering, registers }
+        Self { program, processes, safe_registers, registers }
     }
 
     /// The step that completes an access and advances the process.
@@ -253,7 +252,7 @@ impl Machine {
             let Process { at, writing, .. } = from.processes[me];
             match self.program.next(me, at) {
                 Access::Read(register) => self.read(from, me, register, out),
-                Access::Write(register, value) if !self.flickering => {
+                Access::Write(register, value) if !self.safe_registers => {
                     let cell = Cell { value, ..Cell::default() };
                     out.push(self.finish(from, me, Event { register, value, kind: Kind::Write }, cell));
                 }

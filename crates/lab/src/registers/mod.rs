@@ -1,7 +1,7 @@
 //! Shared-memory algorithms as models for the explorer: Dijkstra's algorithm and the bakeries, as machines
 //! whose steps are single reads and writes of registers.
 //!
-//! Registers are *atomic* or *safe* (`flickering` in the interface): a read of a safe register that overlaps
+//! Registers are *atomic* or *safe*: a read of a safe register that overlaps
 //! a write returns any value. That the bakery works with safe registers is its defining claim.
 //!
 //! Processes request again and again; the number of entries is not bounded. Tickets are: those of the bakery
@@ -12,7 +12,7 @@
 //! ```
 //! use lockkeeper_lab::check::{CheckSpec, check};
 //!
-//! let bakery = CheckSpec { flickering: true, ..CheckSpec::new("bakery", 2) };
+//! let bakery = CheckSpec { safe_registers: true, ..CheckSpec::new("bakery", 2) };
 //! assert!(check(&bakery, |_| true).unwrap().is_verified());
 //! let broken = check(&CheckSpec::new("bakery-without-choosing", 2), |_| true).unwrap();
 //! assert_eq!(broken.wrong.as_deref(), Some("P1 and P2 are both inside"));
@@ -44,7 +44,7 @@ pub struct About {
     /// The guarantees with atomic registers. A mutant is checked against the guarantees of its twin.
     pub promises: &'static [Property],
     /// Whether it has the same guarantees with safe registers.
-    pub flickering: bool,
+    pub safe_registers: bool,
 }
 
 const ALL_FOUR: &[Property] = &[MutualExclusion, NoDeadlock, NoStarvation, FirstComeFirstServed];
@@ -55,20 +55,20 @@ pub const ALL: [About; 4] = [
         slug: "dijkstra",
         what: "Dijkstra 1965: one may wait for ever",
         promises: &[MutualExclusion, NoDeadlock],
-        flickering: false,
+        safe_registers: false,
     },
-    About { slug: "bakery", what: "Lamport's bakery 1974", promises: ALL_FOUR, flickering: true },
+    About { slug: "bakery", what: "Lamport's bakery 1974", promises: ALL_FOUR, safe_registers: true },
     About {
         slug: "black-white-bakery",
         what: "Taubenfeld's bakery with bounded tickets 2004",
         promises: ALL_FOUR,
-        flickering: false,
+        safe_registers: false,
     },
     About {
         slug: "bakery-without-choosing",
         what: "wrong on purpose: two enter",
         promises: ALL_FOUR,
-        flickering: true,
+        safe_registers: true,
     },
 ];
 
@@ -79,8 +79,8 @@ pub const MOST_TICKETS: u8 = 100;
 
 impl About {
     /// Whether the algorithm's paper guarantees a property, for registers of this kind.
-    fn guarantees(&self, property: Property, flickering: bool) -> bool {
-        self.promises.contains(&property) && (self.flickering || !flickering)
+    fn guarantees(&self, property: Property, safe_registers: bool) -> bool {
+        self.promises.contains(&property) && (self.safe_registers || !safe_registers)
     }
 
     /// Whether its tickets grow without bound.
@@ -110,7 +110,7 @@ pub(crate) fn check(
         )));
     }
     let model = || Processes {
-        machine: Machine::new(program(about.slug, spec.sites, tickets), spec.sites, spec.flickering),
+        machine: Machine::new(program(about.slug, spec.sites, tickets), spec.sites, spec.safe_registers),
         only: spec.only,
     };
     let report = |progress| report(spec, about, tickets, progress);
@@ -129,13 +129,13 @@ fn program(slug: &str, processes: usize, tickets: u8) -> Box<dyn Program> {
 
 /// A report without verdicts.
 fn report(spec: &CheckSpec, about: &About, tickets: u8, progress: SearchProgress) -> CheckReport {
-    let kind = if spec.flickering { "flickering" } else { "atomic" };
+    let kind = if spec.safe_registers { "safe" } else { "atomic" };
     let tickets = if about.has_tickets() { format!(", tickets up to {tickets}") } else { String::new() };
     let system = format!("{} processes that ask again and again, {kind} registers{tickets}", spec.sites);
     let mut report = CheckReport::new(spec, ModelKind::Registers, system, progress);
     // A property that is checked alone counts even if the paper does not guarantee it.
     if spec.only.is_none() {
-        let not_guaranteed = |property: &Property| !about.guarantees(*property, spec.flickering);
+        let not_guaranteed = |property: &Property| !about.guarantees(*property, spec.safe_registers);
         report.not_guaranteed = report.properties.keys().copied().filter(not_guaranteed).collect();
     }
     report

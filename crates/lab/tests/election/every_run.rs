@@ -99,7 +99,7 @@ fn options_of_other_models_are_rejected() {
     for (spec, option) in [
         (CheckSpec { requests: Some(2), ..spec("bully", 3, 1, true) }, "'requests'"),
         (CheckSpec { full: true, ..spec("bully", 3, 1, true) }, "'full'"),
-        (CheckSpec { flickering: true, ..spec("bully", 3, 1, true) }, "'flickering'"),
+        (CheckSpec { safe_registers: true, ..spec("bully", 3, 1, true) }, "'safe-registers'"),
         (CheckSpec { only: Some(Property::NoDeadlock), ..spec("bully", 3, 1, true) }, "'only no-deadlock'"),
         (CheckSpec { initiators: Some(1), ..CheckSpec::new("lamport", 2) }, "'initiators'"),
     ] {

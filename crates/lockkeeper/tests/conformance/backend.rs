@@ -4,6 +4,7 @@
 //! port (once per test binary, or per test), and `crate::conformance! { EngineBackend::start() }`.
 
 use lockkeeper::{Acquire, Error, Guard, Lockkeeper};
+pub use lockkeeper_testbed::servers::Server;
 use std::time::Duration;
 
 /// A timeout long enough for any machine: only a stuck test reaches it.
@@ -27,14 +28,6 @@ pub trait Backend: Sync {
     fn kills(&self) -> usize {
         20
     }
-}
-
-/// A server under test. Both methods return when they have taken effect.
-pub trait Server: Sync {
-    /// Kills the server with SIGKILL.
-    fn stop(&self);
-    /// Starts the server again, on the same port and the same data.
-    fn start(&self);
 }
 
 pub async fn open(backend: &dyn Backend) -> Lockkeeper {

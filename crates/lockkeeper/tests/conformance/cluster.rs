@@ -1,11 +1,11 @@
 //! The suite on a cluster of lockkeeper's own daemons, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, PATIENCE, Server, acquire, open_url, until, until_waiting};
-use crate::local_server::Daemon;
 use lockkeeper::cluster::{ClusterLine, Operator};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
 use lockkeeper_testbed::ports;
+use lockkeeper_testbed::servers::LocalServer;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ const SLOWER: u32 = 4;
 
 /// The daemons of one cluster, each in a separate process.
 pub struct Cluster {
-    daemons: Vec<Daemon>,
+    daemons: Vec<LocalServer>,
     _data: Arc<tempfile::TempDir>,
 }
 
@@ -70,7 +70,7 @@ impl Cluster {
         let ports: Vec<u16> = (0..members).map(|_| ports::free().unwrap()).collect();
         let start = |id: u32| {
             let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
-            Daemon::start(move |port| daemon(&folder, id, port, &ports))
+            LocalServer::start(move |port| daemon(&folder, id, port, &ports))
         };
         let cluster = Cluster { daemons: (1..=members).map(start).collect(), _data: data };
         cluster.serves();

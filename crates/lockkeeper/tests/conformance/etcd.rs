@@ -1,26 +1,26 @@
 //! The suite on etcd, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
-use crate::local_server::{self, Daemon};
 use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testbed::servers::{self, LocalServer};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// An etcd server with its own data.
 pub struct Etcd {
-    pub daemon: Daemon,
+    pub daemon: LocalServer,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl Etcd {
     /// Returns `None` if there is no etcd and the user is not root.
     pub fn start() -> Option<Etcd> {
-        let program = local_server::program("etcd", &[], "etcd-server")?;
-        local_server::program("etcdctl", &[], "etcd-client")?;
+        let program = servers::program("etcd", &[], "etcd-server")?;
+        servers::program("etcdctl", &[], "etcd-client")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let directory = data.clone();
-        let daemon = Daemon::start(move |port| {
+        let daemon = LocalServer::start(move |port| {
             // Ends with this process, even if that is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&program).env_clear();

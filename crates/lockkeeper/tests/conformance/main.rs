@@ -13,15 +13,6 @@ mod file;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod impostor;
 mod kills;
-#[cfg(any(
-    feature = "cluster",
-    feature = "etcd",
-    feature = "zookeeper",
-    feature = "postgres",
-    feature = "redis"
-))]
-#[allow(dead_code, reason = "each engine's tests use what they need of it")]
-mod local_server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod lossy;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]

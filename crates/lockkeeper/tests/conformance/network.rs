@@ -1,8 +1,8 @@
 //! Faulty peers and networks: servers with another protocol, and proxies that lose replies.
 
 use crate::backend::{Backend, open, until, until_waiting};
-use crate::local_server::Daemon;
 use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testbed::servers::LocalServer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -130,7 +130,7 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
 
 /// A holder whose server stops replying is notified while no other client can hold the lock; a waiter does not wait
 /// forever.
-pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Daemon) {
+pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &LocalServer) {
     let (locks, other) = (open(backend).await, open(backend).await);
     // Long enough for the margin to be observed.
     let ttl = 4 * backend.short_ttl();

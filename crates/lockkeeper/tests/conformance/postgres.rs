@@ -1,9 +1,9 @@
 //! The suite on PostgreSQL, tests of the guarantees of this engine, and the SQL fence checkers on a real database.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
-use crate::local_server::{self, Daemon};
 use crate::worker::Worker;
 use lockkeeper::{Error, Lockkeeper, fence};
+use lockkeeper_testbed::servers::{self, LocalServer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
@@ -20,7 +20,7 @@ const DIRECTORIES: [&str; 4] = [
 
 /// A new database cluster, created once and copied for each test.
 static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|| {
-    let initdb = local_server::program("initdb", &DIRECTORIES, "postgresql")?;
+    let initdb = servers::program("initdb", &DIRECTORIES, "postgresql")?;
     let directory = tempfile::tempdir().unwrap();
     give_to_postgres(directory.path());
     let output = as_postgres(&initdb)
@@ -45,7 +45,7 @@ static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|
 
 /// PostgreSQL refuses to run as root: then it runs as the user `postgres`, which its package creates.
 fn as_postgres(program: &Path) -> Command {
-    if !local_server::is_root() {
+    if !servers::is_root() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
@@ -57,14 +57,14 @@ fn as_postgres(program: &Path) -> Command {
 }
 
 fn give_to_postgres(path: &Path) {
-    if local_server::is_root() {
+    if servers::is_root() {
         let given = Command::new("chown").arg("-R").arg("postgres:postgres").arg(path).status().unwrap();
         assert!(given.success());
     }
 }
 
 pub struct Postgres {
-    daemon: Daemon,
+    daemon: LocalServer,
     _data: Arc<tempfile::TempDir>,
 }
 
@@ -77,7 +77,7 @@ impl Postgres {
         assert!(copied.unwrap().success());
         give_to_postgres(data.path());
         let directory = data.path().to_owned();
-        let daemon = Daemon::start(move |port| {
+        let daemon = LocalServer::start(move |port| {
             let mut command = as_postgres(program);
             command.arg("-D").arg(directory.join("data")).args(["-p", &port.to_string()]);
             for setting in ["listen_addresses=127.0.0.1", "max_connections=60", "shared_buffers=8MB"] {
@@ -121,7 +121,7 @@ fn wait_until_ready(isready: &Path, port: u16) {
     };
     let start = Instant::now();
     while !ready() {
-        assert!(start.elapsed() < local_server::PATIENCE, "the server does not serve");
+        assert!(start.elapsed() < servers::START_TIMEOUT, "the server does not serve");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -132,7 +132,7 @@ impl Server for Postgres {
         // ones grant the locks of the dead.
         let pid = self.daemon.pid();
         self.daemon.signal("STOP");
-        let children = local_server::children_of(pid);
+        let children = servers::children_of(pid);
         for signal in ["STOP", "KILL"] {
             for child in &children {
                 let _ = Command::new("kill").args(["-s", signal, &child.to_string()]).status();

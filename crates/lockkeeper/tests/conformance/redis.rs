@@ -1,27 +1,27 @@
 //! The suite on one Redis server, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until};
-use crate::local_server::{self, Daemon};
 use lockkeeper::{Acquire, Error, Lockkeeper};
+use lockkeeper_testbed::servers::{self, LocalServer};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A redis-server with its own data.
 pub struct Redis {
-    pub daemon: Daemon,
+    pub daemon: LocalServer,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl Redis {
     /// Returns `None` if there is no redis-server and the user is not root.
     pub fn start(options: &[&str]) -> Option<Redis> {
-        let program = local_server::program("redis-server", &[], "redis-server")?;
+        let program = servers::program("redis-server", &[], "redis-server")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         loop {
             let (program, options, directory) = (program.clone(), options.clone(), data.clone());
-            let daemon = Daemon::start(move |port| {
+            let daemon = LocalServer::start(move |port| {
                 let mut command = Command::new(&program);
                 // Every write is on disk before its reply, which is the careful configuration for locks.
                 command.args(["--bind", "127.0.0.1", "--save", ""]);

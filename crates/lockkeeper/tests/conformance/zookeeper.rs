@@ -1,8 +1,8 @@
 //! The suite on ZooKeeper, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
-use crate::local_server::{self, Daemon};
 use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testbed::servers::{self, LocalServer};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ const JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// A ZooKeeper server with its own data.
 pub struct ZooKeeper {
-    pub daemon: Daemon,
+    pub daemon: LocalServer,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl ZooKeeper {
     /// Returns `None` if there is no ZooKeeper and the user is not root.
     pub fn start() -> Option<ZooKeeper> {
-        let java = local_server::program("java", &[], "default-jre-headless")?;
+        let java = servers::program("java", &[], "default-jre-headless")?;
         let jar = Path::new(JAR);
         let name = jar.file_name().unwrap().to_str().unwrap();
-        local_server::program(name, &["/usr/share/java"], "zookeeper")?;
+        servers::program(name, &["/usr/share/java"], "zookeeper")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let directory = data.clone();
-        let daemon = Daemon::start(move |port| {
+        let daemon = LocalServer::start(move |port| {
             let config = directory.path().join("zoo.cfg");
             let data = directory.path().join("data");
             // Session timeouts from 1 s to 2 h, for quick tests and for tests without expiry.

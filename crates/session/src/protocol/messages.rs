@@ -166,6 +166,8 @@ pub enum DaemonReply {
         /// Approximate number of locks after this page.
         left_out: u64,
     },
+    /// The command has an invalid value, with the reason. Repeating it cannot succeed.
+    Invalid(String),
 }
 
 /// One lock with its holders and waiters in the whole cluster.
@@ -228,7 +230,7 @@ pub struct ClusterLine {
 pub struct MemberLine {
     /// The member's number.
     pub id: u32,
-    /// The address on which other members reach it.
+    /// The address on which other members reach it; `none` if it does not listen for members.
     pub address: String,
     /// Whether it votes on views.
     pub votes: bool,

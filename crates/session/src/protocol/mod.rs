@@ -30,9 +30,9 @@ pub use messages::*;
 /// The first four bytes of each side.
 pub const MAGIC: [u8; 4] = *b"LOCK";
 /// The oldest supported version of the protocol.
-pub const OLDEST: u16 = 2;
+pub const OLDEST: u16 = 3;
 /// The newest supported version of the protocol.
-pub const NEWEST: u16 = 2;
+pub const NEWEST: u16 = 3;
 /// The default port on which daemons listen for clients.
 pub const PORT: u16 = 7421;
 /// Maximum size of a [`Hello`] or [`Greeting`], in bytes.
@@ -87,13 +87,9 @@ mod tests {
     fn other_protocols_and_unsupported_versions_are_rejected() {
         assert_eq!(version_for(*b"GET / HT"), None);
         assert_eq!(version_for(*b"LOCK\0\x09\0\x0a"), None, "only newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(2), "also newer versions");
-        assert_eq!(
-            version_for(*b"LOCK\0\x01\0\x01"),
-            None,
-            "only the first version, in which clients chose their numbers"
-        );
-        assert_eq!(version_for(*b"LOCK\0\x03\0\x02"), None, "nonsense");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(3), "also newer versions");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x02"), None, "only older versions");
+        assert_eq!(version_for(*b"LOCK\0\x04\0\x03"), None, "nonsense");
         assert_eq!(version_in(reply(None)), None);
         assert_eq!(version_in(*b"HTTP/1"), None);
     }

@@ -88,6 +88,7 @@ impl ClusterEngine {
     async fn query(&self, ask: DaemonQuery) -> Result<DaemonReply> {
         match self.client.query(ask).await {
             Ok(DaemonReply::Refused(why)) | Err(why) => Err(unavailable(why)),
+            Ok(DaemonReply::Invalid(why)) => Err(Error::BadOption(why)),
             Ok(answer) => Ok(answer),
         }
     }
@@ -341,7 +342,8 @@ impl Operator {
         self.0.query(DaemonQuery::Remove(member)).await.map(drop)
     }
 
-    /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them.
+    /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them. A
+    /// value that the cluster rejects is an [`Error::BadOption`].
     pub async fn set(&self, changes: Vec<(String, String)>) -> Result<()> {
         self.0.query(DaemonQuery::Set(changes)).await.map(drop)
     }

@@ -1,8 +1,8 @@
 //! Names, owners and acquisitions of other prefixes are not revealed.
 
-use crate::native::Client;
+use super::native::Client;
+use super::{A, B, ROOT, start, with};
 use crate::support::{get, waiters_with};
-use crate::{A, B, ROOT, start, with};
 use lockkeeper_session::protocol::{DaemonQuery, DaemonReply};
 use serde_json::{Value, json};
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! Sessions belong to the principal that created them.
 
-use crate::native::Client;
+use super::native::Client;
+use super::{A, B, ROOT, start_with_long_leases, with};
 use crate::support::{soon, until};
-use crate::{A, B, ROOT, start_with_long_leases, with};
 use lockkeeper_session::ToClient;
 use lockkeeper_session::protocol::FromDaemon;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! A forced release only affects the lock that was authorised.
 
-use crate::native::Client;
+use super::native::Client;
+use super::{A, B, ROOT, start_with_long_leases, with};
 use crate::support::until;
-use crate::{A, B, ROOT, start_with_long_leases, with};
 use serde_json::json;
 
 /// The victim holds `b/x` at one member, the attacker holds `a/x` at another one by an acquisition with the same name

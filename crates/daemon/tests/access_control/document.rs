@@ -1,7 +1,7 @@
 //! `docs/security.md` contains the table of rights that the daemon enforces, and the table covers everything that the
 //! daemon serves.
 
-use crate::start;
+use super::start;
 use crate::support::get;
 use lockkeeper_daemon::{ETCD_PATHS, rights_table};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Real servers, started by the tests on free loopback ports and killed with them.
 
-use lockkeeper_testbed::ports;
+use crate::ports;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,30 +8,39 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A timeout that only a server that never starts reaches.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A server that a test stops and starts again. Both methods return when they have taken effect.
+pub trait Server: Sync {
+    /// Kills the server with SIGKILL.
+    fn stop(&self);
+    /// Starts the server again, on the same port and the same data.
+    fn start(&self);
+}
 
 /// A server process. Killed with SIGKILL and waited for when dropped, also when the test panics.
-pub struct Daemon {
+pub struct LocalServer {
     port: u16,
     command: Box<dyn Fn(u16) -> Command + Send + Sync>,
     child: Mutex<Option<Child>>,
 }
 
-impl Daemon {
+impl LocalServer {
     /// Starts `command(port)` on a free port, and returns when it accepts connections.
-    pub fn start(command: impl Fn(u16) -> Command + Send + Sync + 'static) -> Daemon {
+    pub fn start(command: impl Fn(u16) -> Command + Send + Sync + 'static) -> LocalServer {
         let command = Box::new(command);
         let start = Instant::now();
         loop {
             let port = ports::free().unwrap();
             // Another process may take the port first; then the server ends, and the next port is tried.
             if let Some(child) = running(command(port), port) {
-                return Daemon { port, command, child: Mutex::new(Some(child)) };
+                return LocalServer { port, command, child: Mutex::new(Some(child)) };
             }
-            assert!(start.elapsed() < PATIENCE, "the server does not start");
+            assert!(start.elapsed() < START_TIMEOUT, "the server does not start");
         }
     }
 
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -42,12 +51,13 @@ impl Daemon {
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
+    /// The id of the process. Panics while the server is stopped.
     pub fn pid(&self) -> u32 {
         self.child.lock().unwrap().as_ref().expect("it runs").id()
     }
 }
 
-impl crate::backend::Server for Daemon {
+impl Server for LocalServer {
     fn stop(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
             let _ = child.kill();
@@ -60,16 +70,16 @@ impl crate::backend::Server for Daemon {
         let child = loop {
             match running((self.command)(self.port), self.port) {
                 Some(child) => break child,
-                None => assert!(start.elapsed() < PATIENCE, "the server does not start again"),
+                None => assert!(start.elapsed() < START_TIMEOUT, "the server does not start again"),
             }
         };
         *self.child.lock().unwrap() = Some(child);
     }
 }
 
-impl Drop for Daemon {
+impl Drop for LocalServer {
     fn drop(&mut self) {
-        crate::backend::Server::stop(self);
+        Server::stop(self);
     }
 }
 
@@ -84,7 +94,7 @@ fn running(mut command: Command, port: u16) -> Option<Child> {
         if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() && child.try_wait().unwrap().is_none() {
             return Some(child);
         }
-        assert!(start.elapsed() < PATIENCE, "{command:?} does not accept connections");
+        assert!(start.elapsed() < START_TIMEOUT, "{command:?} does not accept connections");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -108,6 +118,7 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
+/// Whether the tests run as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

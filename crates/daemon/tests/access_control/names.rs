@@ -1,8 +1,8 @@
 //! Every protocol accepts the same names and tags.
 
-use crate::native::Client;
+use super::native::Client;
+use super::{ROOT, start_with_long_leases, with};
 use crate::support::get;
-use crate::{ROOT, start_with_long_leases, with};
 use lockkeeper_etcd_api::v3lockpb::LockRequest;
 use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
 use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal};

@@ -10,9 +10,6 @@
 //! | `document` | the table in `docs/security.md` is the one that is enforced |
 //! | `names` | every protocol accepts the same names and tags |
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod document;
 mod forced_release;
 mod identity;
@@ -21,10 +18,10 @@ mod native;
 mod revocation;
 mod visibility;
 
+use crate::support::{Answer, Daemons, Plan, ask, request, soon};
 use hyper::Request;
 use serde_json::Value;
 use std::net::SocketAddr;
-use support::{Answer, Daemons, Plan, ask, request, soon};
 
 /// Tokens of two tenants, and of an operator.
 const TENANTS: &str = r#"

@@ -1,9 +1,9 @@
 //! Connections, sessions and requests follow their token: they end when it is removed or expires, and lose rights
 //! that it loses.
 
-use crate::native::Client;
+use super::native::Client;
+use super::{A, B, ROOT, TENANTS, change_tokens, start, start_with_long_leases, with, without};
 use crate::support::{Daemons, soon, until, waiters_with};
-use crate::{A, B, ROOT, TENANTS, change_tokens, start, start_with_long_leases, with, without};
 use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use lockkeeper_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest};
 use lockkeeper_etcd_api::v3electionpb::LeaderRequest;
