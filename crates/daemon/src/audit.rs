@@ -23,11 +23,29 @@ const BATCH_BYTES: usize = 1 << 20;
 /// fill the disk with refusals.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(1);
 
+/// The event that a line of the log records. Programs that read the log depend on these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AuditEvent {
+    /// A lock was granted.
+    Grant,
+    /// A hold was released.
+    Release,
+    /// A hold was lost.
+    Lost,
+    /// An operator released a hold by force.
+    ForceRelease,
+    /// A request was refused.
+    Refuse,
+    /// Lines are missing, because the log could not be written as fast as they came.
+    LeftOut,
+}
+
 /// One line of the log.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditEntry<'a> {
-    /// The event: `grant`, `release`, `lost`, `force-release`, `refuse`, `left-out`.
-    pub what: &'static str,
+    /// The event.
+    pub what: AuditEvent,
     /// The protocol: `native`, `http`, `etcd`.
     pub by: &'static str,
     /// The name of the token, or of the principal where no tokens are needed.
@@ -55,7 +73,7 @@ pub struct AuditEntry<'a> {
 
 impl<'a> AuditEntry<'a> {
     /// An entry with no other fields.
-    pub fn new(what: &'static str, by: &'static str, who: &'a str) -> Self {
+    pub fn new(what: AuditEvent, by: &'static str, who: &'a str) -> Self {
         Self { what, by, who, lock: "", acquisition: None, fence: None, more: None, why: "", times: None }
     }
 }
@@ -145,7 +163,8 @@ impl Audit {
         let left_out = self.left_out.load(Ordering::Relaxed);
         if left_out > 0 {
             let why = "the log could not be written as fast as lines came";
-            let gap = AuditEntry { why, times: Some(left_out), ..AuditEntry::new("left-out", "", "") };
+            let gap =
+                AuditEntry { why, times: Some(left_out), ..AuditEntry::new(AuditEvent::LeftOut, "", "") };
             if self.enqueue(&gap) {
                 self.left_out.fetch_sub(left_out, Ordering::Relaxed);
             }
@@ -189,7 +208,7 @@ impl Audit {
         self.refusals().retain(|(by, who, kind), refusals| {
             let continues = refusals.since.elapsed() < after;
             if !continues && refusals.more > 0 {
-                let line = AuditEntry::new("refuse", by, who);
+                let line = AuditEntry::new(AuditEvent::Refuse, by, who);
                 let why = format!("{kind}, as in an earlier line");
                 self.write(&AuditEntry { why: &why, times: Some(refusals.more), ..line });
             }
@@ -310,6 +329,8 @@ impl LogFile {
 mod tests {
     use super::*;
     use crate::limits::Limits;
+    use lockkeeper_testbed::every_variant;
+    use lockkeeper_testbed::golden::Golden;
 
     #[test]
     fn repeated_refusals_are_combined_and_do_not_fill_the_log() {
@@ -322,12 +343,12 @@ mod tests {
             let lock = format!("lock {number}");
             audit.refuse(
                 acquire,
-                &AuditEntry { lock: &lock, why: "no", ..AuditEntry::new("refuse", "http", "ci") },
+                &AuditEntry { lock: &lock, why: "no", ..AuditEntry::new(AuditEvent::Refuse, "http", "ci") },
             );
         }
         audit.refuse(
             RefusalReason::Token,
-            &AuditEntry { why: "no token", ..AuditEntry::new("refuse", "http", "") },
+            &AuditEntry { why: "no token", ..AuditEntry::new(AuditEvent::Refuse, "http", "") },
         );
         // A slow machine takes more seconds, and each second may have its own lines.
         let most = 2 * (began.elapsed().as_secs() as usize + 1) + 1;
@@ -340,6 +361,38 @@ mod tests {
         assert_eq!((&lines[0]["lock"], &lines[0]["why"]), (&"lock 0".into(), &"no".into()));
         let counted = lines.iter().find(|line| !line["times"].is_null()).expect("most are counted");
         assert_eq!(counted["why"], "`acquire` was not allowed, as in an earlier line");
+    }
+
+    #[test]
+    fn lines_of_the_audit_log_do_not_change() {
+        let mut golden = Golden::default();
+        let entry = |what| AuditEntry {
+            what,
+            by: "http",
+            who: "ci",
+            lock: "nightly",
+            acquisition: Some("C17#0/3".into()),
+            fence: Some(5),
+            more: Some(6),
+            why: "no",
+            times: Some(7),
+        };
+        let events = every_variant!(AuditEvent {
+            "grant": AuditEvent::Grant => AuditEvent::Grant,
+            "release": AuditEvent::Release => AuditEvent::Release,
+            "lost": AuditEvent::Lost => AuditEvent::Lost,
+            "force-release": AuditEvent::ForceRelease => AuditEvent::ForceRelease,
+            "refuse": AuditEvent::Refuse => AuditEvent::Refuse,
+            "left-out": AuditEvent::LeftOut => AuditEvent::LeftOut,
+        });
+        for (name, what) in events {
+            golden.json(name, &AuditLine { at_ms: 1, member: 2, entry: &entry(what) });
+        }
+        golden.json(
+            "shortest",
+            &AuditLine { at_ms: 1, member: 2, entry: &AuditEntry::new(AuditEvent::Grant, "http", "ci") },
+        );
+        golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/audit.txt");
     }
 
     #[test]
@@ -369,7 +422,7 @@ mod tests {
         for number in 0..10_000 {
             let lock = format!("lock {number:05}");
             for audit in &daemons {
-                audit.write(&AuditEntry { lock: &lock, ..AuditEntry::new("grant", "http", "ci") });
+                audit.write(&AuditEntry { lock: &lock, ..AuditEntry::new(AuditEvent::Grant, "http", "ci") });
             }
             // Spread the lines over several writes.
             if number % 20 == 0 {
@@ -401,11 +454,11 @@ mod tests {
         let writer = Some((lines, thread));
         let audit = Audit { member: 1, writer, refusals: Mutex::default(), left_out: AtomicU64::new(0) };
         for _ in 0..5 {
-            audit.write(&AuditEntry::new("grant", "http", "ci"));
+            audit.write(&AuditEntry::new(AuditEvent::Grant, "http", "ci"));
         }
         let next = || serde_json::from_slice::<serde_json::Value>(&queue.try_recv().unwrap()).unwrap();
         assert_eq!((next()["what"].clone(), next()["what"].clone()), ("grant".into(), "grant".into()));
-        audit.write(&AuditEntry::new("release", "http", "ci"));
+        audit.write(&AuditEntry::new(AuditEvent::Release, "http", "ci"));
         let gap = next();
         assert_eq!((&gap["what"], &gap["times"]), (&"left-out".into(), &3.into()));
         assert_eq!(next()["what"], "release");
@@ -416,8 +469,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let audit = Audit::to_file(2, &path, Limits::default().rotation()).unwrap();
-        audit.write(&AuditEntry { lock: "a\n\"b", fence: Some(7), ..AuditEntry::new("grant", "http", "ci") });
-        audit.write(&AuditEntry { why: "no token", ..AuditEntry::new("refuse", "native", "") });
+        audit.write(&AuditEntry {
+            lock: "a\n\"b",
+            fence: Some(7),
+            ..AuditEntry::new(AuditEvent::Grant, "http", "ci")
+        });
+        audit.write(&AuditEntry { why: "no token", ..AuditEntry::new(AuditEvent::Refuse, "native", "") });
         drop(audit);
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();

@@ -1,7 +1,7 @@
 //! State that all protocols use: the member, access control, the audit log and the limits.
 
 use crate::access::{Access, Denied, Principal};
-use crate::audit::{Audit, AuditEntry, RefusalReason};
+use crate::audit::{Audit, AuditEntry, AuditEvent, RefusalReason};
 use crate::limits::Limits;
 use crate::listing;
 use crate::rights::Action;
@@ -39,7 +39,7 @@ impl DaemonContext {
         let checked = action.check(who, lock);
         if let Err(denied) = &checked {
             let why = denied.to_string();
-            let entry = AuditEntry { lock, why: &why, ..AuditEntry::new("refuse", by, who.name()) };
+            let entry = AuditEntry { lock, why: &why, ..AuditEntry::new(AuditEvent::Refuse, by, who.name()) };
             self.audit.refuse(RefusalReason::Permission(action.permission()), &entry);
         }
         checked
@@ -54,7 +54,10 @@ impl DaemonContext {
         let who = self.access.authenticate(token);
         if who.is_err() {
             let why = if token.is_some() { "the token is unknown or has expired" } else { "no token" };
-            self.audit.refuse(RefusalReason::Token, &AuditEntry { why, ..AuditEntry::new("refuse", by, "") });
+            self.audit.refuse(
+                RefusalReason::Token,
+                &AuditEntry { why, ..AuditEntry::new(AuditEvent::Refuse, by, "") },
+            );
         }
         who
     }
@@ -75,7 +78,7 @@ impl DaemonContext {
             self.member.release_by_force_at(party.node.id, lock, holder.acquisition).await?;
             let (acquisition, fence) =
                 (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
-            let line = AuditEntry::new("force-release", by, who.name());
+            let line = AuditEntry::new(AuditEvent::ForceRelease, by, who.name());
             self.audit.write(&AuditEntry { lock, acquisition, fence, ..line });
             released.push(holder.acquisition);
         }

@@ -53,7 +53,7 @@ mod trace;
 mod worker;
 
 pub use access::{Access, Denied, Permission, Principal, date, hash};
-pub use audit::{Audit, AuditEntry, RefusalReason, Rotation};
+pub use audit::{Audit, AuditEntry, AuditEvent, RefusalReason, Rotation};
 pub use client_service::ClientService;
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use context::DaemonContext;

@@ -38,6 +38,8 @@ mod election;
 mod engine;
 mod error;
 pub mod fence;
+#[cfg(test)]
+mod golden;
 mod guard;
 mod info;
 mod lease;

@@ -39,3 +39,15 @@ pub(crate) fn home(lock: &LockName, members: usize) -> usize {
     });
     (hash % members as u64) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All members of a view must compute the same home.
+    #[test]
+    fn home_of_a_lock_is_the_same_in_all_versions() {
+        let homes = ["", "a", "nightly", "a/b", "é"].map(|name| home(&LockName::new(name), 1000));
+        assert_eq!(homes, [37, 996, 258, 689, 617]);
+    }
+}

@@ -3,7 +3,7 @@
 use super::Etcd;
 use super::pb::etcdserverpb::auth_server::Auth;
 use super::pb::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
-use crate::audit::{AuditEntry, RefusalReason};
+use crate::audit::{AuditEntry, AuditEvent, RefusalReason};
 use crate::leases::Protocol;
 use tonic::{Request, Response, Status};
 
@@ -23,7 +23,7 @@ impl Auth for Etcd {
             || Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password");
         let who = self.0.authenticate(Protocol::Etcd, Some(&password)).map_err(|_| wrong())?;
         if **who.name() != *name {
-            let line = AuditEntry::new("refuse", Protocol::Etcd.name(), who.name());
+            let line = AuditEntry::new(AuditEvent::Refuse, Protocol::Etcd.name(), who.name());
             self.0
                 .context
                 .audit

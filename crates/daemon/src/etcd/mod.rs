@@ -23,7 +23,7 @@ use axum::body::to_bytes;
 use axum::extract::Request;
 use lockkeeper_cluster::LockMode;
 use lockkeeper_member::check_name;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -143,10 +143,8 @@ impl Etcd {
         let member = &self.0.context.member;
         let revision = revision.map(|revision| i64::try_from(revision).unwrap_or(i64::MAX));
         let before = self.0.revision.fetch_max(revision.unwrap_or(0), Ordering::Relaxed);
-        let mut name = DefaultHasher::new();
-        member.config().cluster.hash(&mut name);
         Some(ResponseHeader {
-            cluster_id: name.finish(),
+            cluster_id: cluster_id(&member.config().cluster),
             member_id: u64::from(member.id().0),
             revision: revision.unwrap_or(before),
             raft_term: member.voters().term,
@@ -184,6 +182,12 @@ impl Etcd {
             refused = credential.denied(Action::Acquire, name) => Err(denied(refused)),
         }
     }
+}
+
+/// The id of a cluster: the first eight bytes of the SHA-256 of its name. Daemons of all versions compute the same id.
+fn cluster_id(name: &str) -> u64 {
+    let hash: [u8; 32] = Sha256::digest(name.as_bytes()).into();
+    u64::from_be_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
 }
 
 /// A reply that contains a hold, with the receipt for it.
@@ -248,5 +252,17 @@ pub(crate) fn status(error: LeaseError) -> Status {
             };
             Status::new(code, error.to_string())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_id_is_the_same_in_all_versions() {
+        // Computed by another implementation: `printf canal | sha256sum | cut -c 1-16`.
+        assert_eq!(cluster_id("canal"), 0x1501_284e_7c84_72b9);
+        assert_eq!(cluster_id("lockkeeper"), 0xec23_94cf_20e0_51e6);
     }
 }

@@ -1,6 +1,6 @@
 //! Handlers for the cluster and this member: members, status, rights of the caller, health and metrics.
 
-use super::problem::Problem;
+use super::problem::{ErrorCode, Problem};
 use super::request::Caller;
 use super::sessions::milliseconds;
 use crate::access::Permission;
@@ -20,48 +20,48 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Member {
     /// The member's number.
-    id: u32,
+    pub(super) id: u32,
     /// The address at which other members reach it; `none` if it does not listen for members.
-    address: String,
+    pub(super) address: String,
     /// Whether it is in the current view.
-    in_view: bool,
+    pub(super) in_view: bool,
     /// Whether it is a voter of the consensus on views.
-    votes: bool,
+    pub(super) votes: bool,
     /// Whether it is the leader of the voters.
-    leads: bool,
+    pub(super) leads: bool,
     /// Whether this member has a connection to it; always true for this member itself.
-    connected: bool,
+    pub(super) connected: bool,
 }
 
 /// The status of this member.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
     /// The member's number.
-    member: u32,
+    pub(super) member: u32,
     /// The cluster's name.
-    cluster: String,
+    pub(super) cluster: String,
     /// The version of this program.
     #[schema(value_type = String)]
-    version: &'static str,
+    pub(super) version: &'static str,
     /// Whether it grants locks.
-    serves: bool,
+    pub(super) serves: bool,
     /// The reason why it does not grant locks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
     /// The epoch of the current view.
     #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<u64>,
+    pub(super) epoch: Option<u64>,
     /// The duration of its lease.
-    lease_ms: u64,
+    pub(super) lease_ms: u64,
     /// The leader of the voters, as far as this member knows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    leader: Option<u32>,
+    pub(super) leader: Option<u32>,
     /// The term of the leader.
-    term: u64,
+    pub(super) term: u64,
     /// The mutual exclusion algorithm.
-    algorithm: String,
+    pub(super) algorithm: String,
     /// Number of sessions that live at this daemon.
-    sessions: usize,
+    pub(super) sessions: usize,
 }
 
 /// The caller: the name of its token, and the prefixes of the lock names for each permission. The empty prefix covers
@@ -69,13 +69,13 @@ pub(crate) struct Status {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Whoami {
     /// The name of the token; `anybody` where none is needed.
-    who: String,
+    pub(super) who: String,
     /// Prefixes of the locks that it may acquire.
-    acquire: Vec<String>,
+    pub(super) acquire: Vec<String>,
     /// Prefixes of the locks whose holders and waiters it may see.
-    observe: Vec<String>,
+    pub(super) observe: Vec<String>,
     /// Prefixes of the locks that it may release by force.
-    admin: Vec<String>,
+    pub(super) admin: Vec<String>,
 }
 
 /// The reason why this member grants no locks, if it does not.
@@ -153,7 +153,7 @@ pub(super) async fn healthz(State(service): State<Arc<ClientService>>) -> Result
         None => Ok("ok\n"),
         Some(why) => {
             let message = format!("member {} has stopped: {why}", service.context.member.id().0);
-            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", message))
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Stopped, message))
         }
     }
 }
@@ -165,7 +165,7 @@ pub(super) async fn healthz(State(service): State<Arc<ClientService>>) -> Result
 pub(super) async fn readyz(State(service): State<Arc<ClientService>>) -> Result<&'static str, Problem> {
     match not_serving_reason(&service) {
         None => Ok("ok\n"),
-        Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why)),
+        Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, why)),
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) async fn metrics(
         None => Ok(()),
     });
     written.and_then(|()| encode_eof(&mut text)).map_err(|error| {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", format!("no metrics: {error}"))
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Unavailable, format!("no metrics: {error}"))
     })?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text))

@@ -111,7 +111,7 @@ pub(super) async fn respond(
 }
 
 /// The `Link` header with the address of the page after this lock.
-fn link(page: &Page, last: &str) -> String {
+pub(super) fn link(page: &Page, last: &str) -> String {
     let mut link = format!("</v1/locks?after={}", escaped(last));
     if !page.prefix.is_empty() {
         link += &format!("&prefix={}", escaped(&page.prefix));

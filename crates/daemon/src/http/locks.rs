@@ -41,32 +41,32 @@ pub(crate) enum Mode {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acquire {
     /// The session that will hold the lock. Without one, a session is created that ends with the hold.
-    session: Option<String>,
+    pub(super) session: Option<String>,
     /// The mode.
     #[serde(default)]
     #[schema(inline)]
-    mode: Mode,
+    pub(super) mode: Mode,
     /// The total number of permits; required for the mode `permit`.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 1_048_576)]
-    permits: Option<u32>,
+    pub(super) permits: Option<u32>,
     /// The timeout of the request. Default: 0.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 86_400_000_u64)]
-    wait_ms: Option<u64>,
+    pub(super) wait_ms: Option<u64>,
     /// Without a session: the hold ends this long after the last keep-alive.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
-    ttl_ms: Option<u64>,
+    pub(super) ttl_ms: Option<u64>,
     /// Without a session: the owner, as shown to other clients.
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
     /// The purpose, as shown to other clients.
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
-    purpose: Option<String>,
+    pub(super) purpose: Option<String>,
     /// The client's own id of this request. A repeated request with the same id returns the same hold.
     #[schema(min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
-    request: Option<String>,
+    pub(super) request: Option<String>,
 }
 
 /// A hold of a lock.
@@ -107,14 +107,14 @@ impl From<Hold> for Held {
 pub(crate) struct Release {
     /// The id of the hold.
     #[schema(pattern = "^([1-7][0-9a-f]{15}|[1-9a-f][0-9a-f]{0,14})-[0-9]{1,19}$")]
-    hold: String,
+    pub(super) hold: String,
 }
 
 /// The result of a release.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Released {
     /// Whether the lock was held until now. If not, it was released before, or lost.
-    released: bool,
+    pub(super) released: bool,
 }
 
 /// A request to release a lock by force.
@@ -123,14 +123,14 @@ pub(crate) struct Released {
 pub(crate) struct ForceRelease {
     /// The acquisition to release, as in the list of locks. Default: all holders.
     #[schema(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
-    acquisition: Option<String>,
+    pub(super) acquisition: Option<String>,
 }
 
 /// The result of a forced release.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ForceReleased {
     /// The acquisitions that were released.
-    released: Vec<String>,
+    pub(super) released: Vec<String>,
 }
 
 /// Selects locks by prefix.
@@ -173,10 +173,10 @@ fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>
 #[into_params(parameter_in = Query)]
 pub(crate) struct Waiter {
     /// The waiter's session.
-    session: Option<String>,
+    pub(super) session: Option<String>,
     /// The waiter's acquisition, as in the list of locks. Default: the client that has waited longest for the lock.
     #[param(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
-    acquisition: Option<String>,
+    pub(super) acquisition: Option<String>,
 }
 
 impl Acquire {

@@ -14,6 +14,8 @@ mod cluster;
 mod delivery;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+#[cfg(test)]
+mod golden;
 mod list;
 mod locks;
 mod openapi;
@@ -37,7 +39,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use problem::Problem;
+use problem::{ErrorCode, Problem};
 use std::sync::Arc;
 use tonic::Code;
 
@@ -72,12 +74,12 @@ pub fn router(service: &Arc<ClientService>) -> Router {
 
 async fn no_such_path(uri: Uri) -> Problem {
     let message = format!("nothing is served at {}: see /openapi.json", uri.path());
-    Problem::new(StatusCode::NOT_FOUND, "no_such_path", message)
+    Problem::new(StatusCode::NOT_FOUND, ErrorCode::NoSuchPath, message)
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {
     let message = format!("{method} is not allowed for {}: see /openapi.json", uri.path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::WrongMethod, message)
 }
 
 fn is_grpc(request: &Request) -> bool {

@@ -40,7 +40,7 @@ impl Modify for Token {
 }
 
 /// The document, with the limits of this daemon.
-fn document(limits: &Limits) -> Value {
+pub(super) fn document(limits: &Limits) -> Value {
     let mut document = serde_json::to_value(Api::openapi()).expect("a document is JSON");
     for schema in ["NewSession", "Acquire"] {
         let maximum = &mut document["components"]["schemas"][schema]["properties"]["ttl_ms"]["maximum"];

@@ -1,7 +1,7 @@
 //! Protection against cross-site requests. The daemon's own page may send requests from a browser; pages of other
 //! origins may not, not even after DNS rebinding.
 
-use super::problem::Problem;
+use super::problem::{ErrorCode, Problem};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header, uri::Authority};
 use axum::response::Response;
@@ -34,7 +34,7 @@ fn check_fetch_site(request: &Request) -> Result<(), Problem> {
         return Ok(());
     }
     let message = "a page of another origin cannot send requests to this daemon: open the daemon's own page";
-    Err(Problem::new(StatusCode::FORBIDDEN, "other_origin", message))
+    Err(Problem::new(StatusCode::FORBIDDEN, ErrorCode::OtherOrigin, message))
 }
 
 /// Adds headers that keep other pages from using a response, unless it has them: browsers must not guess its type,
@@ -66,7 +66,7 @@ pub(super) fn check(request: &Request, alone: bool) -> Result<(), Problem> {
             let message = format!(
                 "a page of `{origin}` cannot send requests to this daemon: open the daemon's own page"
             );
-            return Err(Problem::new(StatusCode::FORBIDDEN, "other_origin", message));
+            return Err(Problem::new(StatusCode::FORBIDDEN, ErrorCode::OtherOrigin, message));
         }
     }
     match host.as_ref().map(Authority::host) {
@@ -75,12 +75,12 @@ pub(super) fn check(request: &Request, alone: bool) -> Result<(), Problem> {
                 "this daemon serves its own machine, without tokens, so it rejects `{host}`, which may be a rebound DNS name: \
                  use 127.0.0.1 or localhost"
             );
-            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_host", message))
+            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, ErrorCode::OtherHost, message))
         }
         // A more lenient parser, such as a browser's, might accept it as some name.
         None if alone => {
             let message = "the request has no valid `Host` header: use 127.0.0.1 or localhost";
-            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_host", message))
+            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, ErrorCode::OtherHost, message))
         }
         _ => Ok(()),
     }

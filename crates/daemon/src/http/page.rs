@@ -1,7 +1,7 @@
 //! The operator's page: the locks of the cluster, in a browser. Its files are embedded in the binary, and it sends
 //! requests to this daemon only.
 
-use super::problem::Problem;
+use super::problem::{ErrorCode, Problem};
 use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -35,7 +35,7 @@ pub(super) async fn file(Path(name): Path<String>) -> Response {
         Some((_, kind, text)) => static_file(kind, text),
         None => {
             let message = format!("the page has no file {name}");
-            Problem::new(StatusCode::NOT_FOUND, "no_such_path", message).into_response()
+            Problem::new(StatusCode::NOT_FOUND, ErrorCode::NoSuchPath, message).into_response()
         }
     }
 }

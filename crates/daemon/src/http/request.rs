@@ -1,6 +1,6 @@
 //! Extractors: the authenticated caller, and JSON bodies within limits of size and time.
 
-use super::problem::Problem;
+use super::problem::{ErrorCode, Problem};
 use super::serve::Connection;
 
 use crate::access::Principal;
@@ -89,17 +89,17 @@ impl<T: DeserializeOwned> FromRequest<Arc<ClientService>> for Body<T> {
         // preflight request.
         if !kind.is_some_and(is_json) {
             let message = "send JSON, with `content-type: application/json`; `curl --json` does both";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorCode::NotJson, message));
         }
         let body = to_bytes(request.into_body(), limits.request_bytes);
         let Ok(body) = tokio::time::timeout(limits.request_timeout(), body).await else {
             service.metrics.refuse("slow");
             let message = format!("the request did not arrive within {} ms", limits.request_timeout_ms);
-            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", message));
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, ErrorCode::Slow, message));
         };
         let body = body.map_err(|_| {
             let message = format!("a request has at most {} bytes", limits.request_bytes);
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::TooLong, message)
         })?;
         parse(&body).map(Self)
     }
@@ -116,7 +116,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         if error.is_data() {
             return Problem::unacceptable(message);
         }
-        Problem::new(StatusCode::BAD_REQUEST, "bad_json", message)
+        Problem::new(StatusCode::BAD_REQUEST, ErrorCode::BadJson, message)
     })
 }
 
@@ -149,7 +149,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<ClientService>> for QueryParamete
         let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, service).await;
         query
             .map(|Query(query)| Self(query))
-            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))
+            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, ErrorCode::BadQuery, error.body_text()))
     }
 }
 
@@ -166,7 +166,7 @@ impl FromRequestParts<Arc<ClientService>> for Name {
             let utf8 = matches!(&error, PathRejection::FailedToDeserializePathParams(error)
                 if matches!(error.kind(), ErrorKind::InvalidUtf8InPathParam { .. }));
             let message = if utf8 { String::from("the path must be UTF-8") } else { error.body_text() };
-            Problem::new(StatusCode::BAD_REQUEST, "bad_path", message)
+            Problem::new(StatusCode::BAD_REQUEST, ErrorCode::BadPath, message)
         })?;
         Ok(Self(name.0))
     }

@@ -28,45 +28,45 @@ pub(crate) struct NewSession {
     /// The session ends this long after the last keep-alive.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
-    ttl_ms: Option<u64>,
+    pub(super) ttl_ms: Option<u64>,
     /// The owner, as shown to other clients.
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
 }
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Session {
     /// The id of the session.
-    session: String,
+    pub(super) session: String,
     /// The session ends this long after the last keep-alive.
-    ttl_ms: u64,
+    pub(super) ttl_ms: u64,
 }
 
 /// The state of a session after a keep-alive.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Alive {
     /// The id of the session.
-    session: String,
+    pub(super) session: String,
     /// The session ends this long after this keep-alive.
-    ttl_ms: u64,
+    pub(super) ttl_ms: u64,
     /// The time, from the request on, in which no other client can be granted the locks that the session holds, even
     /// if its daemon dies now. Absent if it holds none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    valid_for_ms: Option<u64>,
+    pub(super) valid_for_ms: Option<u64>,
     /// Holds that were lost, the newest last; at most 64.
-    lost: Vec<LostHold>,
+    pub(super) lost: Vec<LostHold>,
 }
 
 /// A hold that was lost.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LostHold {
     /// The id of the hold.
-    hold: String,
+    pub(super) hold: String,
     /// The lock's name.
-    name: String,
+    pub(super) name: String,
     /// The reason.
-    reason: String,
+    pub(super) reason: String,
 }
 
 pub(super) fn milliseconds(time: Duration) -> u64 {

@@ -91,7 +91,7 @@ impl WatchStream {
     }
 }
 
-fn encode(all: &[Arc<WatchedLock>]) -> Bytes {
+pub(super) fn encode(all: &[Arc<WatchedLock>]) -> Bytes {
     let state = |shown: &WatchedLock| serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
     let mut events = String::new();
     for shown in all {

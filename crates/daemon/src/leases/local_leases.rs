@@ -8,7 +8,7 @@ use super::operations::{
     CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseSummary,
     LeaseTerms, OperationReply,
 };
-use crate::audit::{AuditEntry, RefusalReason};
+use crate::audit::{AuditEntry, AuditEvent, RefusalReason};
 use crate::context::DaemonContext;
 use crate::metrics::Metrics;
 use crate::quotas::{Quotas, Resource};
@@ -160,7 +160,7 @@ impl LocalLeases {
         let lease = self.find(id).ok_or(LeaseError::NoSuchLease(id))?;
         if let Err(error) = lease.check(identity) {
             self.metrics.refuse("permission");
-            let line = AuditEntry::new("refuse", identity.protocol.name(), &identity.token_name);
+            let line = AuditEntry::new(AuditEvent::Refuse, identity.protocol.name(), &identity.token_name);
             self.context
                 .audit
                 .refuse(RefusalReason::Session, &AuditEntry { why: &error.to_string(), ..line });
@@ -297,7 +297,7 @@ impl LocalLeases {
         let error = match outcome {
             Ok(Some(guard)) => {
                 self.metrics.waited(&entry.lock, entry.since.elapsed());
-                self.log("grant", lease, entry, &guard, "");
+                self.log(AuditEvent::Grant, lease, entry, &guard, "");
                 tokio::spawn(watch_for_loss(self.me.clone(), lease.clone(), number, guard.losing()));
                 entry.since = Instant::now();
                 entry.phase = EntryPhase::Held(guard);
@@ -355,7 +355,7 @@ impl LocalLeases {
         }
         let guard = entry.guard()?;
         let held = guard.is_valid();
-        self.log(if held { "release" } else { "lost" }, lease, &entry, guard, why);
+        self.log(if held { AuditEvent::Release } else { AuditEvent::Lost }, lease, &entry, guard, why);
         self.metrics.held(&entry.lock, entry.since.elapsed());
         let revision = guard.fence().max(entry.revision);
         let lock = self.remove_from_index(lease, &entry);
@@ -380,7 +380,7 @@ impl LocalLeases {
         state.remember_lost(HoldLoss { number, lock: entry.lock.clone(), why: String::from(why) });
         drop(state);
         if let Some(guard) = entry.guard() {
-            self.log("lost", lease, &entry, guard, why);
+            self.log(AuditEvent::Lost, lease, &entry, guard, why);
         }
         self.metrics.held(&entry.lock, entry.since.elapsed());
         tracing::warn!(lock = %entry.lock, lease = %lease.id, why, "lost");
@@ -509,7 +509,7 @@ impl LocalLeases {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn log(&self, what: &'static str, lease: &Lease, entry: &LeaseEntry, guard: &HoldGuard, why: &str) {
+    fn log(&self, what: AuditEvent, lease: &Lease, entry: &LeaseEntry, guard: &HoldGuard, why: &str) {
         let audit = &self.context.audit;
         if !audit.is_enabled() {
             return;

@@ -18,6 +18,8 @@
 //! | `cluster_watcher`, `watch_table` | holders and waiters in the whole cluster, for watch streams |
 
 mod cluster_watcher;
+#[cfg(test)]
+pub(crate) mod golden;
 mod id;
 mod incoming_waits;
 mod lease;

@@ -6,7 +6,7 @@
 
 use super::NATIVE;
 use crate::access::Principal;
-use crate::audit::AuditEntry;
+use crate::audit::{AuditEntry, AuditEvent};
 use crate::client_service::ClientService;
 use crate::context::DaemonContext;
 use crate::list_permits::ListPermit;
@@ -225,7 +225,7 @@ impl Client {
             }
             ToMember::Release { .. } | ToMember::InUse { .. } => Ok(()),
             ToMember::Close => {
-                self.end_session(&mut self.lock(), session, "release", "");
+                self.end_session(&mut self.lock(), session, AuditEvent::Release, "");
                 Ok(())
             }
         }
@@ -286,7 +286,7 @@ impl Client {
         Ok(())
     }
 
-    fn end_session(&self, state: &mut State, session: SessionId, what: &'static str, why: &str) {
+    fn end_session(&self, state: &mut State, session: SessionId, what: AuditEvent, why: &str) {
         state.sessions.remove(&session.number);
         // Take out the entries of this session. The keys are (session, acquisition), so they form one range.
         let mut rest = state.open.split_off(&(session.number, 0));
@@ -301,7 +301,7 @@ impl Client {
     }
 
     /// An audit log entry for this client.
-    fn line(&self, what: &'static str) -> AuditEntry<'_> {
+    fn line(&self, what: AuditEvent) -> AuditEntry<'_> {
         AuditEntry::new(what, NATIVE, &self.who)
     }
 
@@ -327,7 +327,11 @@ impl Client {
                     self.service.context.member.count_grant(requested_at.elapsed());
                     self.service.metrics.waited(&name, requested_at.elapsed());
                     let more = (*more > 0).then_some(*more);
-                    self.log(session, *number, AuditEntry { lock: &name, fence, more, ..self.line("grant") });
+                    self.log(
+                        session,
+                        *number,
+                        AuditEntry { lock: &name, fence, more, ..self.line(AuditEvent::Grant) },
+                    );
                 }
             }
             ToClient::Ended { number, outcome: how } => {
@@ -340,15 +344,23 @@ impl Client {
                 match how {
                     Ended::Revoked if open.held => {
                         let why = "taken back by force, or held for too long";
-                        self.log(session, *number, AuditEntry { lock: &open.name, why, ..self.line("lost") });
+                        self.log(
+                            session,
+                            *number,
+                            AuditEntry { lock: &open.name, why, ..self.line(AuditEvent::Lost) },
+                        );
                     }
                     _ if open.held => {
-                        self.log(session, *number, AuditEntry { lock: &open.name, ..self.line("release") });
+                        self.log(
+                            session,
+                            *number,
+                            AuditEntry { lock: &open.name, ..self.line(AuditEvent::Release) },
+                        );
                     }
                     _ => {}
                 }
             }
-            ToClient::NoSession => self.end_session(state, session, "lost", "its session is over"),
+            ToClient::NoSession => self.end_session(state, session, AuditEvent::Lost, "its session is over"),
         }
     }
 }
@@ -457,7 +469,7 @@ impl Clients {
                     client.end_session(
                         &mut state,
                         client.session(session),
-                        "lost",
+                        AuditEvent::Lost,
                         "the client stopped sending keep-alives",
                     );
                 }

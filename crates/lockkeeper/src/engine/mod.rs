@@ -47,6 +47,8 @@ mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+#[cfg(all(test, any(feature = "etcd", feature = "zookeeper")))]
+pub(crate) use self::request_queue::RequestRecord;
 pub use self::url::{EngineUrl, redact};
 use crate::info::{LockInfo, LockMode, Tag};
 use crate::lease::Lease;

@@ -71,6 +71,8 @@
 mod changes;
 mod counter;
 mod directory;
+#[cfg(test)]
+mod golden;
 mod live;
 mod process;
 mod queue;

@@ -1,0 +1,214 @@
+//! The bytes of the messages between daemons. A change of `tests/golden/leases.txt` raises [`VERSION`].
+
+use super::id::LeaseId;
+use super::messages::{
+    ChunkKind, DaemonReply, DaemonRequest, Disposition, LeasePresence, TableChunk, TableRange, VERSION,
+    WaitId,
+};
+use super::operations::{
+    CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseState,
+    LeaseSummary, LeaseTerms, OperationReply, Protocol, Slot,
+};
+use super::peers::encode;
+use lockkeeper_cluster::{
+    Acquisition, LockMode, LockName, LockStatus, MemberId, Node, Participant, SessionId,
+};
+use lockkeeper_session::Tag;
+use lockkeeper_testbed::every_variant;
+use lockkeeper_testbed::golden::Golden;
+use std::time::Duration;
+
+const SESSION: SessionId = SessionId { client: 1, number: 2 };
+
+fn text(text: &str) -> String {
+    text.into()
+}
+
+fn lease() -> LeaseId {
+    LeaseId::new(0x1234).unwrap()
+}
+
+fn identity(protocol: Protocol) -> CallerIdentity {
+    CallerIdentity { protocol, token_name: text("ci"), admin: true, account: text("ci@10.0.0.1") }
+}
+
+fn hold() -> Hold {
+    Hold {
+        lease: lease(),
+        number: 3,
+        lock: text("nightly"),
+        fence: 4,
+        valid_for: Duration::new(5, 6),
+        ttl: Duration::new(7, 8),
+        value: vec![9],
+        version: 10,
+        revision: 11,
+    }
+}
+
+fn request() -> HoldRequest {
+    HoldRequest {
+        lock: text("nightly"),
+        slot: Slot::Only,
+        mode: LockMode::Shared,
+        timeout: Some(Duration::new(12, 13)),
+        purpose: text("backup"),
+        value: vec![14],
+        trace: text("0af7"),
+    }
+}
+
+fn state() -> LeaseState {
+    LeaseState {
+        lease: lease(),
+        left: Duration::new(15, 16),
+        ttl: Duration::new(17, 18),
+        valid_for: Some(Duration::new(19, 20)),
+        holds: vec![hold()],
+        locks: vec![text("weekly")],
+        lost: vec![HoldLoss { number: 21, lock: text("monthly"), why: text("revoked") }],
+        session: Some(SESSION),
+    }
+}
+
+fn operations() -> Vec<(&'static str, LeaseOperation)> {
+    every_variant!(LeaseOperation {
+        "keep-alive": LeaseOperation::KeepAlive => LeaseOperation::KeepAlive,
+        "revoke": LeaseOperation::Revoke => LeaseOperation::Revoke,
+        "time-to-live": LeaseOperation::TimeToLive => LeaseOperation::TimeToLive,
+        "release-by-number": LeaseOperation::Release(HoldRef::Number(_), _) => LeaseOperation::Release(HoldRef::Number(22), Some(23)),
+        "release-by-lock": LeaseOperation::Release(HoldRef::OnlyOn(_), _) =>
+            LeaseOperation::Release(HoldRef::OnlyOn(text("nightly")), None),
+        "set-value": LeaseOperation::SetValue { .. } =>
+            LeaseOperation::SetValue { which: HoldRef::Number(24), fence: 25, value: vec![26] },
+        "abandon": LeaseOperation::Abandon(_) => LeaseOperation::Abandon(27),
+    })
+}
+
+fn requests() -> Vec<(&'static str, DaemonRequest)> {
+    let wait = WaitId { incarnation: 28, ticket: 29 };
+    every_variant!(DaemonRequest {
+        "do": DaemonRequest::Perform(..) => DaemonRequest::Perform(identity(Protocol::Etcd), lease(), LeaseOperation::Revoke),
+        "has": DaemonRequest::Has(_) => DaemonRequest::Has(lease()),
+        "list": DaemonRequest::List => DaemonRequest::List,
+        "holders": DaemonRequest::Holders(_) => DaemonRequest::Holders(text("nightly")),
+        "acquire": DaemonRequest::Acquire { .. } =>
+            DaemonRequest::Acquire { wait, identity: identity(Protocol::Http), lease: lease(), request: request() },
+        "settle": DaemonRequest::Dispose { .. } => {
+            let dispositions = every_variant!(Disposition {
+                "delivered": Disposition::Delivered => Disposition::Delivered,
+                "unwanted": Disposition::Unwanted => Disposition::Unwanted,
+            });
+            let dispositions = dispositions.into_iter().enumerate().map(|(ticket, (_, disposition))| (ticket as u64, disposition));
+            DaemonRequest::Dispose { incarnation: 30, dispositions: dispositions.collect() }
+        },
+        "outcomes": DaemonRequest::Outcomes { .. } => DaemonRequest::Outcomes { incarnation: 31, received: 32 },
+        "look-at-a-page": DaemonRequest::ReadTable { range: TableRange::Page(_), .. } =>
+            DaemonRequest::ReadTable { range: TableRange::Page(Some(text("a"))), prefixes: vec![text("b")] },
+        "look-at-changes": DaemonRequest::ReadTable { range: TableRange::Changes(_), .. } =>
+            DaemonRequest::ReadTable { range: TableRange::Changes((33, 34)), prefixes: Vec::new() },
+    })
+}
+
+fn chunk(kind: ChunkKind) -> TableChunk {
+    let who = Participant {
+        acquisition: Acquisition { session: SESSION, number: 35 },
+        mode: LockMode::Permit { of: 36 },
+        tag: Tag { owner: text("web-3"), purpose: text("backup") },
+        fence: None,
+        for_ns: 37,
+        since_ms: 38,
+    };
+    let status =
+        LockStatus { lock: LockName::new("nightly"), holders: vec![who], waiters: Vec::new(), left_out: 39 };
+    let node = Node { id: MemberId(40), incarnation: 41 };
+    TableChunk { next: (42, 43), node, rows: vec![(status, vec![hold()])], kind }
+}
+
+fn replies() -> Vec<(&'static str, DaemonReply)> {
+    let listed = LeaseSummary { lease: lease(), token_name: text("ci"), locks: vec![text("nightly")] };
+    let failed = LeaseError::Busy(text("nightly"));
+    every_variant!(DaemonReply {
+        "done": DaemonReply::Performed(Ok(_)) => DaemonReply::Performed(Ok(OperationReply::Revoked)),
+        "failed": DaemonReply::Performed(Err(_)) => DaemonReply::Performed(Err(failed.clone())),
+        "has": DaemonReply::Has(_) => DaemonReply::Has(LeasePresence::Present),
+        "list": DaemonReply::List(_) => DaemonReply::List(vec![listed]),
+        "holders": DaemonReply::Holders(_) => DaemonReply::Holders(vec![hold()]),
+        "granted": DaemonReply::Acquire(Ok(Some(_))) => DaemonReply::Acquire(Ok(Some(hold()))),
+        "waits": DaemonReply::Acquire(Ok(None)) => DaemonReply::Acquire(Ok(None)),
+        "not-granted": DaemonReply::Acquire(Err(_)) => DaemonReply::Acquire(Err(failed.clone())),
+        "outcomes": DaemonReply::Outcomes(Some(_)) =>
+            DaemonReply::Outcomes(Some(vec![(44, 45, Ok(hold())), (46, 47, Err(failed.clone()))])),
+        "no-outcomes": DaemonReply::Outcomes(None) => DaemonReply::Outcomes(None),
+        "settled": DaemonReply::Disposed => DaemonReply::Disposed,
+        "seen": DaemonReply::Table(Some(_)) => DaemonReply::Table(Some(chunk(ChunkKind::Changes))),
+        "not-seen": DaemonReply::Table(None) => DaemonReply::Table(None),
+    })
+}
+
+/// One error of each kind.
+pub(crate) fn errors() -> Vec<(&'static str, LeaseError)> {
+    every_variant!(LeaseError {
+        "no-such-lease": LeaseError::NoSuchLease(_) => LeaseError::NoSuchLease(lease()),
+        "lease-exists": LeaseError::LeaseExists(_) => LeaseError::LeaseExists(lease()),
+        "lease-over": LeaseError::LeaseEnded(..) => LeaseError::LeaseEnded(lease(), text("it expired")),
+        "busy": LeaseError::Busy(_) => LeaseError::Busy(text("nightly")),
+        "given-up": LeaseError::Withdrawn(_) => LeaseError::Withdrawn(text("nightly")),
+        "not-held": LeaseError::NotHeld(_) => LeaseError::NotHeld(text("nightly")),
+        "too-many": LeaseError::LimitExceeded { .. } => LeaseError::LimitExceeded { what: text("too many locks"), limit: 48 },
+        "too-long": LeaseError::TtlTooLong { .. } => LeaseError::TtlTooLong { asked_s: 49, limit_s: 50 },
+        "bad": LeaseError::Invalid(_) => LeaseError::Invalid(text("bad name")),
+        "not-yours": LeaseError::WrongOwner(_) => LeaseError::WrongOwner(lease()),
+        "unavailable": LeaseError::Unavailable(_) => LeaseError::Unavailable(text("frozen")),
+        "stopped": LeaseError::Stopped(_) => LeaseError::Stopped(text("stopped")),
+        "no-lease": LeaseError::MemberHasNoLease(_) => LeaseError::MemberHasNoLease(text("no lease")),
+    })
+}
+
+#[test]
+fn bytes_of_messages_between_daemons_do_not_change() {
+    let mut golden = Golden::default();
+    golden.text("version", &VERSION.to_string());
+    golden.bytes("question-with-version", &encode(&DaemonRequest::List));
+    golden.values("question", &requests());
+    golden.values("answer", &replies());
+    golden.values("operation", &operations());
+    let replies = every_variant!(OperationReply {
+        "life": OperationReply::Status(_) => OperationReply::Status(state()),
+        "revoked": OperationReply::Revoked => OperationReply::Revoked,
+        "released": OperationReply::Released(_) => OperationReply::Released(Some(51)),
+        "set": OperationReply::Set(_) => OperationReply::Set(hold()),
+    });
+    golden.values("reply", &replies);
+    golden.values("fault", &errors());
+    let presences = every_variant!(LeasePresence {
+        "absent": LeasePresence::Absent => LeasePresence::Absent,
+        "reserved": LeasePresence::Reserved => LeasePresence::Reserved,
+        "present": LeasePresence::Present => LeasePresence::Present,
+    });
+    golden.values("presence", &presences);
+    let kinds = every_variant!(ChunkKind {
+        "page": ChunkKind::Page(_) => ChunkKind::Page(Some(text("nightly"))),
+        "changes": ChunkKind::Changes => ChunkKind::Changes,
+        "unknown": ChunkKind::Unknown => ChunkKind::Unknown,
+    });
+    golden.values("part", &kinds);
+    let slots = every_variant!(Slot {
+        "only": Slot::Only => Slot::Only,
+        "request": Slot::Request(_) => Slot::Request(text("r1")),
+    });
+    golden.values("slot", &slots);
+    let protocols = every_variant!(Protocol {
+        "http": Protocol::Http => Protocol::Http,
+        "etcd": Protocol::Etcd => Protocol::Etcd,
+    });
+    golden.values("protocol", &protocols);
+    let terms = LeaseTerms {
+        ttl: Duration::new(52, 53),
+        owner: text("web-3"),
+        one_hold: true,
+        ends_with_loss: false,
+    };
+    golden.values("terms", &[("all", terms)]);
+    golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/leases.txt");
+}
