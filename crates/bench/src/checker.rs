@@ -5,8 +5,8 @@
 //! memory exceeds that before the search. (The lab's benchmark of the same name counts allocations instead.)
 
 use lockkeeper_checker_models::lamport_mutex::LamportMutex;
-use lockkeeper_lab::check::net::Net;
-use lockkeeper_lab::explore::{Search, SearchLimits};
+use lockkeeper_lab::checker::explore::{Search, SearchLimits};
+use lockkeeper_lab::checker::mutual_exclusion::net::Net;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;

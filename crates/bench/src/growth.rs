@@ -11,7 +11,7 @@ use crate::servers::free_ports;
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
 use lockkeeper_cluster::{Config, Error, HoldGuard, JoinToken, Member, MemberId, Times};
-use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::simulator::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, simulate};
 use prometheus_client::registry::Registry;
 use serde::Serialize;

@@ -4,8 +4,8 @@
 use crate::report::Report;
 use crate::run::Run;
 use crate::workload::Workload;
-use lockkeeper_lab::compare::STYLE;
-use lockkeeper_lab::compare::plots::canvas::{Canvas, Frame, Scale, escape};
+use lockkeeper_lab::comparison::table::STYLE;
+use lockkeeper_lab::comparison::table::plots::canvas::{Canvas, Frame, Scale, escape};
 use std::fmt::Write;
 
 /// The area of the bars.

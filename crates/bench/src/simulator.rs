@@ -1,7 +1,7 @@
 //! Speed of the simulator. The benchmark of the same name prints the same figures.
 
-use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Names;
+use lockkeeper_lab::simulator::delay::Delay;
 use lockkeeper_lab::{Progress, Spec, processes, simulate, trace, trace_run};
 use std::fs::File;
 use std::io::BufWriter;

@@ -4,7 +4,9 @@
 //! acknowledgements and releases carry no time, entering is a step of its own, and a process does not disable
 //! itself inside.
 
-use lockkeeper_lab::check::machine::{Cause, Choice, Effect, Entry, Facts, Machines, Sent, Step, Tallied};
+use lockkeeper_lab::checker::mutual_exclusion::machine::{
+    Cause, Choice, Effect, Entry, Facts, Machines, Sent, Step, Tallied,
+};
 use smallvec::SmallVec;
 
 /// The specification for `processes` processes, explored while no clock exceeds `max_clock`.

@@ -4,7 +4,7 @@ use crate::print_line;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_core::Sharing;
 use lockkeeper_lab::Report;
-use lockkeeper_lab::metrics::Summary;
+use lockkeeper_lab::simulator::metrics::Summary;
 use std::time::Duration;
 
 /// Prints the report.

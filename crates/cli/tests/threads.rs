@@ -96,7 +96,7 @@ fn the_shared_memory_family_is_listed() {
 #[test]
 fn the_lab_checks_the_algorithms_that_threads_use() {
     let shared: Vec<&str> = lockkeeper_shared_memory::ALL.iter().map(|about| about.slug).collect();
-    let checked = lockkeeper_lab::registers::ALL.iter().map(|about| about.slug);
+    let checked = lockkeeper_lab::checker::registers::ALL.iter().map(|about| about.slug);
     let right: Vec<&str> = checked.filter(|slug| !slug.contains("without")).collect();
     assert!(right.len() == 3 && right.iter().all(|slug| shared.contains(slug)), "{right:?}");
 }

@@ -6,8 +6,8 @@
 
 use lockkeeper_checker_models::lamport_mutex::LamportMutex;
 use lockkeeper_checker_models::stateright_model;
-use lockkeeper_lab::check::net::Net;
-use lockkeeper_lab::explore::{Search, SearchLimits};
+use lockkeeper_lab::checker::explore::{Search, SearchLimits};
+use lockkeeper_lab::checker::mutual_exclusion::net::Net;
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
 use stateright::{Checker, Model};

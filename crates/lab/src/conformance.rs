@@ -10,12 +10,12 @@
 //! A failure prints the end of the run's trace and the number of the case. Setting `LOCKKEEPER_CASE` to that
 //! number runs that case alone.
 
-use crate::delay::Delay;
 use crate::property::{Names, Violation};
-use crate::rng::{Purpose, Rng};
-use crate::sim::{Outcome, Sim};
-use crate::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
-use crate::time::Time;
+use crate::simulator::delay::Delay;
+use crate::simulator::rng::{Purpose, Rng};
+use crate::simulator::run::{Outcome, Sim};
+use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
+use crate::simulator::time::Time;
 use crate::trace::{Story, Tracer};
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{Holder, Mode, MutualExclusion, Protocol, Rules, Sharing, SiteId, Vocabulary};

@@ -13,61 +13,30 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`spec`] | [`Spec`], the parameters of a run |
-//! | [`world`] | the sites and their steps, without time |
-//! | [`sim`] | the simulator: virtual time, faults, scripts |
-//! | [`network`], [`delay`] | the network: delays, losses, partitions |
-//! | [`workload`], [`detector`] | requests and suspicions |
-//! | [`observer`], [`metrics`], [`property`] | measurements and properties |
-//! | [`trace`] | traces of runs in several formats |
-//! | [`recording`] | recordings: a run with every site's state at every step |
-//! | [`explore`] | the explorer: every reachable state of a model, and cycles of states |
-//! | [`check`] | the checker: models of mutual exclusion, and the reports on models of every kind |
+//! | [`simulator`] | runs in virtual time, with delays, faults and measurements |
+//! | [`checker`] | every reachable state of a small system: mutual exclusion, elections, shared registers |
+//! | [`comparison`] | tables, plots, explanations and recommendations from measured runs |
+//! | [`trace`] | traces and recordings of runs in several formats |
 //! | [`election`] | simulator and models of elections |
-//! | [`scenario`], [`figures`] | scenario files, and the textbook figures as scenarios |
-//! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots, explanations and recommendations |
+//! | [`property`] | the properties that all of them check |
 //! | [`mod@conformance`] | the conformance test of an algorithm |
-//! | [`registers`] | models of shared-memory algorithms: Dijkstra's and the bakeries |
-//! | [`counterexamples`] | known counterexamples, each with a shortest run |
 //! | [`mutants`] | mutants: wrong variants that the tests must detect |
+//!
+//! The simulation of whole clusters is the crate `lockkeeper-cluster-lab`.
 
-pub mod causality;
-pub mod check;
-pub mod choose;
-mod command;
-pub mod compare;
+pub mod checker;
+pub mod comparison;
 pub mod conformance;
-pub mod counterexamples;
-pub mod delay;
-pub mod detector;
 mod dispatch;
 pub mod election;
-pub mod explain;
-pub mod explore;
-pub mod figures;
-pub mod metrics;
 pub mod mutants;
-pub mod network;
-pub mod observer;
-pub mod properties;
 pub mod property;
-pub mod queue;
-pub mod recording;
-pub mod registers;
-pub mod report;
-pub mod rng;
-mod runner;
-pub mod scenario;
-pub mod sim;
-pub mod spec;
-pub mod time;
+pub mod simulator;
 pub mod trace;
-pub mod workload;
-pub mod world;
 
 pub use conformance::{conformance, conformance_with};
-pub use report::Report;
-pub use runner::{Error, Progress, outcomes, processes, simulate, trace as trace_run};
-pub use scenario::Scenario;
-pub use spec::Spec;
-pub use time::Time;
+pub use simulator::report::Report;
+pub use simulator::runner::{Error, Progress, outcomes, processes, simulate, trace as trace_run};
+pub use simulator::scenario::Scenario;
+pub use simulator::spec::Spec;
+pub use simulator::time::Time;

@@ -1,6 +1,6 @@
 //! The properties that every run must satisfy.
 
-use crate::time::Time;
+use crate::simulator::time::Time;
 use lockkeeper_core::SiteId;
 use serde::Serialize;
 use std::fmt;

@@ -1,10 +1,11 @@
 //! Explanations of algorithms, recommendations, and the size of a site's state.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::choose::{Advice, Fairness, Topology, Wish, choose};
-use lockkeeper_lab::compare::measure;
-use lockkeeper_lab::spec::{LoadSpec, Spec};
-use lockkeeper_lab::{Progress, election, explain};
+use lockkeeper_lab::comparison::choose::{Advice, Fairness, Topology, Wish, choose};
+use lockkeeper_lab::comparison::explain;
+use lockkeeper_lab::comparison::table::measure;
+use lockkeeper_lab::simulator::spec::{LoadSpec, Spec};
+use lockkeeper_lab::{Progress, election};
 
 #[test]
 fn every_algorithm_has_a_complete_explanation() {

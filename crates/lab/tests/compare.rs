@@ -2,9 +2,9 @@
 //! failures.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::compare::{Comparison, Sweep, Verdict, page, plots};
-use lockkeeper_lab::properties::{Answer, Question, properties};
-use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::comparison::properties::{Answer, Question, properties};
+use lockkeeper_lab::comparison::table::{Comparison, Sweep, Verdict, page, plots};
+use lockkeeper_lab::simulator::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Scenario, simulate};
 
 fn sweep(algorithms: &[&str], sites: &[usize], loads: &[LoadSpec]) -> Sweep {
@@ -151,7 +151,7 @@ fn table_of_properties_agrees_with_the_textbooks() {
 #[test]
 fn explanation_shows_a_figure_of_its_algorithm() {
     // `explain` shows it: it must parse, run, and be a run of that algorithm.
-    for figure in lockkeeper_lab::figures::ALL {
+    for figure in lockkeeper_lab::simulator::figures::ALL {
         let scenario = Scenario::parse(figure.name, figure.text).unwrap();
         assert!(registry::find(&scenario.spec.algorithm).is_some(), "{}", figure.name);
         assert!(simulate(&scenario.spec, 1, 1, &Progress::default()).is_ok(), "{}", figure.name);

@@ -1,7 +1,7 @@
 //! Failure detectors: which suspicions they raise.
 
 use lockkeeper_core::SiteId;
-use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted};
+use lockkeeper_lab::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted};
 use lockkeeper_lab::trace::{Record, Sink, What};
 use lockkeeper_lab::{Progress, Spec, Time, trace_run};
 use std::io;

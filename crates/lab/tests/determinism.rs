@@ -2,9 +2,9 @@
 
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::registry;
-use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Names;
-use lockkeeper_lab::spec::{DetectorSpec, LoadSpec};
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::spec::{DetectorSpec, LoadSpec};
 use lockkeeper_lab::{Progress, Spec, processes, simulate, trace, trace_run};
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The explorer on small graphs that are written down by hand: shortest runs, limits, and fair cycles.
 
-use lockkeeper_lab::explore::{
+use lockkeeper_lab::checker::explore::{
     Ended, Fairness, Goals, Model, Next, Run, Search, SearchLimits, Step, Violation, Worker, cycles,
 };
 

@@ -3,11 +3,11 @@
 use lockkeeper_core::algorithms::centralized_failover::CentralizedFailover;
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::{Holder, MutualExclusion, Protocol, Rules, SiteId};
-use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::mutants::{self, Mutant};
 use lockkeeper_lab::property::{Property, Violation};
-use lockkeeper_lab::sim::{Outcome, Sim};
-use lockkeeper_lab::spec::{Action, DetectorSpec, Scripted};
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::run::{Outcome, Sim};
+use lockkeeper_lab::simulator::spec::{Action, DetectorSpec, Scripted};
 use lockkeeper_lab::trace::{Record, Sink};
 use lockkeeper_lab::{Progress, Spec, Time, simulate, trace_run};
 use std::collections::BTreeSet;
@@ -188,7 +188,8 @@ fn partition_leads_to_two_holders() {
     spec.detector = DetectorSpec::parse("timeout:4").unwrap();
     spec.cs = Some(Delay::parse("50").unwrap());
     spec.holders = vec![Holder::exclusive(SiteId(0))];
-    spec.network.partitions = vec![lockkeeper_lab::network::Partition::parse("1,5|2,3,4@1..40", 5).unwrap()];
+    spec.network.partitions =
+        vec![lockkeeper_lab::simulator::network::Partition::parse("1,5|2,3,4@1..40", 5).unwrap()];
     assert!(broken(&spec));
 }
 

@@ -6,8 +6,8 @@ use lockkeeper_core::quorum::Construction;
 use lockkeeper_core::{Mode, SiteId};
 use lockkeeper_lab::conformance::{check, spec_of};
 use lockkeeper_lab::property::Property;
-use lockkeeper_lab::sim::Sim;
-use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted};
+use lockkeeper_lab::simulator::run::Sim;
+use lockkeeper_lab::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted};
 use lockkeeper_lab::{Progress, Report, Scenario, Spec, Time, simulate};
 
 fn run(spec: &Spec) -> Report {
@@ -190,7 +190,7 @@ fn arbiter_that_restarts_without_its_state_votes_twice() {
     spec.load = LoadSpec::Script;
     spec.settings = vec![("quorums".into(), "2/2/2".into())];
     let at = |t: f64, action| Scripted { at: Time::from_t(t).unwrap(), action };
-    spec.cs = Some(lockkeeper_lab::delay::Delay::parse("5").unwrap());
+    spec.cs = Some(lockkeeper_lab::simulator::delay::Delay::parse("5").unwrap());
     let (s1, s2, s3) = (SiteId(0), SiteId(1), SiteId(2));
     spec.script = vec![
         at(0.0, Action::Request(s1, Mode::Exclusive)),

@@ -11,10 +11,10 @@ use lockkeeper_core::quorum::Construction;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, SiteId};
 use lockkeeper_lab::conformance::{self, check};
-use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Property;
-use lockkeeper_lab::sim::Sim;
-use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::run::Sim;
+use lockkeeper_lab::simulator::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, conformance_with, mutants, simulate};
 
 struct Conforms;

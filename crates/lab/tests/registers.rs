@@ -2,8 +2,8 @@
 //! program or the explorer has changed.
 
 use lockkeeper_lab::Error;
-use lockkeeper_lab::check::counterexample::Counterexample;
-use lockkeeper_lab::check::{CheckReport, CheckSpec, SearchLimits, Verdict};
+use lockkeeper_lab::checker::counterexample::Counterexample;
+use lockkeeper_lab::checker::{CheckReport, CheckSpec, SearchLimits, Verdict};
 use lockkeeper_lab::property::Property;
 
 const ATOMIC: bool = false;
@@ -14,7 +14,7 @@ fn spec(name: &str, processes: usize, safe_registers: bool) -> CheckSpec {
 }
 
 fn check(spec: &CheckSpec) -> Result<CheckReport, Error> {
-    lockkeeper_lab::check::check(spec, |_| true)
+    lockkeeper_lab::checker::check(spec, |_| true)
 }
 
 fn complete(name: &str, processes: usize, safe_registers: bool) -> CheckReport {

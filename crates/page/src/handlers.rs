@@ -7,10 +7,12 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use lockkeeper_core::registry;
-use lockkeeper_lab::check::{self, CheckReport};
-use lockkeeper_lab::compare::{Comparison, Sweep, plots};
-use lockkeeper_lab::recording::{self, Recording};
-use lockkeeper_lab::{Progress, Scenario, counterexamples, figures, mutants};
+use lockkeeper_lab::checker::counterexamples;
+use lockkeeper_lab::checker::{self, CheckReport};
+use lockkeeper_lab::comparison::table::{Comparison, Sweep, plots};
+use lockkeeper_lab::simulator::figures;
+use lockkeeper_lab::trace::recording::{self, Recording};
+use lockkeeper_lab::{Progress, Scenario, mutants};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
@@ -120,7 +122,7 @@ pub async fn check(State(jobs): State<Jobs>, body: RequestBody<CheckRequest>) ->
     let spec = parsed(body)?.spec().map_err(Refusal::usage)?;
     jobs.stream(requests::CHECK_TIME, move |reports| {
         let mut report_is_due = reports.timer();
-        let report = check::check(&spec, |progress| {
+        let report = checker::check(&spec, |progress| {
             if report_is_due() {
                 reports.send(&json!({ "sofar": {
                     "distinct": progress.distinct, "generated": progress.generated, "depth": progress.depth

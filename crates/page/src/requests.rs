@@ -2,15 +2,15 @@
 
 use lockkeeper_core::mutex::parse_site;
 use lockkeeper_core::{SiteId, registry};
-use lockkeeper_lab::check::{CheckSpec, Fault, Faults};
-use lockkeeper_lab::compare::Sweep;
-use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::checker::{CheckSpec, Fault, Faults};
+use lockkeeper_lab::comparison::table::Sweep;
 use lockkeeper_lab::election::ElectionSpec;
-use lockkeeper_lab::network::{Partition, parse_probability};
-use lockkeeper_lab::recording::Limits;
-use lockkeeper_lab::spec::{
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::network::{Partition, parse_probability};
+use lockkeeper_lab::simulator::spec::{
     Action, DetectorSpec, LoadSpec, Scripted, Spec, parse_holders, parse_site_at, parse_site_during,
 };
+use lockkeeper_lab::trace::recording::Limits;
 use lockkeeper_lab::{Scenario, Time};
 use serde::Deserialize;
 use std::time::Duration;

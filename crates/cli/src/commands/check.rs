@@ -7,12 +7,12 @@ use super::sim::{known, settings};
 use crate::{exit, print_line};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lockkeeper_lab::check::counterexample::Counterexample;
-use lockkeeper_lab::check::{
+use lockkeeper_lab::checker::counterexample::Counterexample;
+use lockkeeper_lab::checker::{
     self, CheckReport, CheckSpec, Fault, Faults, ModelKind, SearchLimits, SearchProgress, Verdict,
 };
 use lockkeeper_lab::property::Property;
-use lockkeeper_lab::spec::parse_holders;
+use lockkeeper_lab::simulator::spec::parse_holders;
 use lockkeeper_lab::{Error, Scenario};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
@@ -304,7 +304,7 @@ impl Budget {
 
     /// Searches within the budget, and shows the progress on a terminal.
     pub fn spend(&self, spec: &CheckSpec) -> Result<CheckReport, Error> {
-        self.watch(&spec.algorithm, |go_on| check::check(spec, go_on))
+        self.watch(&spec.algorithm, |go_on| checker::check(spec, go_on))
     }
 
     /// Runs a search within the budget.
@@ -454,7 +454,7 @@ fn print_coverage(report: &CheckReport) {
     }
     match report.model {
         ModelKind::MutualExclusion if report.bounded => {
-            let limits = check::mutex::FOREVER;
+            let limits = checker::mutual_exclusion::mutex::FOREVER;
             print_line!(
                 "Only states with at most {} messages in a channel and clocks at most {} apart were explored.",
                 limits.in_flight,

@@ -5,9 +5,9 @@ use crate::{exit, print_line, progress};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_lab::Error;
-use lockkeeper_lab::choose::{self, Advice, Fairness, Topology, Wish, choose};
-use lockkeeper_lab::compare::number;
-use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::comparison::choose::{self, Advice, Fairness, Topology, Wish, choose};
+use lockkeeper_lab::comparison::table::number;
+use lockkeeper_lab::simulator::spec::LoadSpec;
 use std::process::ExitCode;
 
 /// Choose an algorithm for a system: run the candidates on a model of it, and rank them

@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{exit, print_line};
 use comfy_table::Table;
 use lockkeeper_lab::Error;
-use lockkeeper_lab::compare::number;
+use lockkeeper_lab::comparison::table::number;
 use lockkeeper_lab::election::Report;
 use lockkeeper_lab::election::cost::{CostRow, costs};
 use lockkeeper_lab::election::report::Outcome;

@@ -4,8 +4,8 @@ use super::sim::known;
 use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_core::mutex::Setting;
+use lockkeeper_lab::comparison::explain::{Explanation, Header, Tale, explain};
 use lockkeeper_lab::election::explain::{self as election, explain as explain_election};
-use lockkeeper_lab::explain::{Explanation, Header, Tale, explain};
 use std::process::ExitCode;
 
 /// The width at which lines are wrapped.

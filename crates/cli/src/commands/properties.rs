@@ -5,7 +5,7 @@ use crate::{exit, print_line, progress};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_lab::Error;
-use lockkeeper_lab::properties::{self, Answer, Finding, Question};
+use lockkeeper_lab::comparison::properties::{self, Answer, Finding, Question};
 use std::process::ExitCode;
 
 /// Show which properties each algorithm has, as found in runs, with a command that reproduces each violation

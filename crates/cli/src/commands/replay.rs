@@ -3,7 +3,7 @@
 use super::sim::Sim;
 use crate::{exit, print_line};
 use clap::{Args, Parser};
-use lockkeeper_lab::check::counterexample::Counterexample;
+use lockkeeper_lab::checker::counterexample::Counterexample;
 use lockkeeper_lab::property::Names;
 use lockkeeper_lab::trace::{self, Columns, Record, Sink};
 use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time};

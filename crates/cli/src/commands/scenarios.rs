@@ -3,8 +3,9 @@
 use super::sim::known;
 use crate::{exit, print_line};
 use clap::Args;
+use lockkeeper_lab::simulator::figures;
 use lockkeeper_lab::trace::Story;
-use lockkeeper_lab::{Error, Progress, Scenario, figures};
+use lockkeeper_lab::{Error, Progress, Scenario};
 use std::process::ExitCode;
 
 /// List the figures of the textbooks, or describe one step by step

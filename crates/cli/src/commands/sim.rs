@@ -7,11 +7,11 @@ use crate::{exit, print_line, progress, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry;
-use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::election::ElectionSpec;
-use lockkeeper_lab::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::property::Names;
-use lockkeeper_lab::spec::{
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::network::{Link, Partition, parse_probability};
+use lockkeeper_lab::simulator::spec::{
     Action, DetectorSpec, LoadSpec, Scripted, parse_holders, parse_site_at, parse_site_during,
 };
 use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};

@@ -4,7 +4,7 @@
 //! link decides when messages are repeated, when a daemon is abandoned, and which one is tried next.
 
 use super::spec::{ClusterSpec, MS};
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::simulator::rng::Rng;
 use lockkeeper_member::{BugSwitch, Ended, Fence, LockMode, LockName, LockRequest, SessionId, ToMember};
 use lockkeeper_session::{ClientLink, ClientSettings, LinkEnd, Progress};
 

@@ -3,7 +3,7 @@
 //! and notifies members late.
 
 use super::spec::MS;
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::simulator::rng::Rng;
 use lockkeeper_member::{PortEvent, PortRequest, View};
 
 /// A member that lacks more views than this receives only the newest one, as from a snapshot. Real implementations

@@ -1,7 +1,7 @@
 //! Faults, and the schedule in which they happen.
 
 use super::spec::{ClusterSpec, MS};
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::simulator::rng::Rng;
 use lockkeeper_member::ClusterSettings;
 use std::fmt;
 

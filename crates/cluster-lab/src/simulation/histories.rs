@@ -1,7 +1,7 @@
 //! Tests that the checker of consensus histories accepts all histories of the model.
 
 use super::consensus::{Consensus, Later, Reach};
-use lockkeeper_lab::rng::{Purpose, Rng};
+use lockkeeper_lab::simulator::rng::{Purpose, Rng};
 use lockkeeper_member::history::{HistoryEvent, HistoryRecord, accepts};
 use lockkeeper_member::{MemberId, Node, PortEvent, PortRequest, View};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Machines: drifting clocks, crashes and pauses.
 
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::simulator::rng::Rng;
 
 /// A machine's clock. It runs fast or slow, never goes back, and continues while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_lab::rng::Purpose;
+    use lockkeeper_lab::simulator::rng::Purpose;
 
     #[test]
     fn when_is_the_first_time_at_which_a_drifting_clock_shows_a_reading() {

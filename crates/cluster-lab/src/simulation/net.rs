@@ -2,7 +2,7 @@
 
 use super::faults::Fault;
 use super::spec::MS;
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::simulator::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The network. Machines are numbered with the members first, then the clients.

@@ -12,9 +12,9 @@ use super::spec::{ClusterSpec, MS};
 use super::tenants::{Lease, Life, Renew, Tenant};
 use super::watch::{Outcome, Property, Watch};
 use lockkeeper_core::{MutualExclusion, Protocol};
-use lockkeeper_lab::queue::Queue;
-use lockkeeper_lab::rng::{Purpose, Rng};
-use lockkeeper_lab::time::Time;
+use lockkeeper_lab::simulator::queue::Queue;
+use lockkeeper_lab::simulator::rng::{Purpose, Rng};
+use lockkeeper_lab::simulator::time::Time;
 use lockkeeper_member::{
     BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember,
     View,

@@ -2,7 +2,7 @@
 
 use super::faults::Fault;
 use lockkeeper_core::any::{self, ALGORITHM};
-use lockkeeper_lab::rng::{Purpose, Rng};
+use lockkeeper_lab::simulator::rng::{Purpose, Rng};
 use lockkeeper_member::{BugSwitch, ClusterSettings, Config, MemberId};
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@
 //! the hold ends before the lease ends on the fastest daemon's clock.
 
 use super::spec::{ClusterSpec, MS};
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::simulator::rng::Rng;
 use lockkeeper_member::{Fence, LockName, LockRequest, SessionId};
 use lockkeeper_session::{ClientSession, Progress};
 

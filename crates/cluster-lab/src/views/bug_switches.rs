@@ -63,5 +63,5 @@ pub fn search(name: &str) -> Result<String, String> {
     let exhibit = exhibit.ok_or_else(|| format!("there is no exhibit '{name}'"))?;
     let answer = super::check(exhibit.algorithm, exhibit.bounds, exhibit.bug(), |_| true)?;
     let wrong = answer.wrong.ok_or_else(|| format!("the search does not find '{name}'"))?;
-    Ok(lockkeeper_lab::counterexamples::story_text(&wrong.run, &wrong.what))
+    Ok(lockkeeper_lab::checker::counterexamples::story_text(&wrong.run, &wrong.what))
 }

@@ -8,8 +8,10 @@ use crate::Property;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_lab::explore::intern::Interner;
-use lockkeeper_lab::explore::{Ended, Model, Next, Search, SearchLimits, SearchProgress, Violation, Worker};
+use lockkeeper_lab::checker::explore::intern::Interner;
+use lockkeeper_lab::checker::explore::{
+    Ended, Model, Next, Search, SearchLimits, SearchProgress, Violation, Worker,
+};
 use lockkeeper_member::BugSwitch;
 use std::sync::Mutex;
 

@@ -29,7 +29,7 @@ pub use bounds::Bounds;
 pub use explorer::{SearchResult, Wrong};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
-use lockkeeper_lab::explore::SearchProgress;
+use lockkeeper_lab::checker::explore::SearchProgress;
 use lockkeeper_member::BugSwitch;
 
 /// Searches all states that a cluster can reach within these bounds. `go_on` receives the progress and may end the

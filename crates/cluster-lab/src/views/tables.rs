@@ -4,7 +4,7 @@ use super::bounds::is_reader;
 use foldhash::fast::{FixedState, FoldHasher};
 use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_lab::explore::intern::Interner;
+use lockkeeper_lab::checker::explore::intern::Interner;
 use lockkeeper_member::{
     BugSwitch, Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
     PortEvent, PortRequest, Report, SessionId, ToClient, ToMember, View,

@@ -1,8 +1,8 @@
 //! The cost of elections over N, measured in the cases for which papers and textbooks give figures.
 
 use super::{ElectionSpec, Error, elect};
-use crate::spec::{Action, Scripted};
-use crate::time::Time;
+use crate::simulator::spec::{Action, Scripted};
+use crate::simulator::time::Time;
 use lockkeeper_core::election::Case;
 use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::{Election, SiteId};

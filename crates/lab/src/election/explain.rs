@@ -1,10 +1,10 @@
 //! An explanation of an election: the header of its source file, and a small run of it.
 
 use super::{ElectionSpec, trace};
-use crate::explain::{Header, Tale};
-use crate::runner::Error;
-use crate::spec::{Action, Scripted};
-use crate::time::Time;
+use crate::comparison::explain::{Header, Tale};
+use crate::simulator::runner::Error;
+use crate::simulator::spec::{Action, Scripted};
+use crate::simulator::time::Time;
 use crate::trace::Story;
 use lockkeeper_core::election::About;
 use lockkeeper_core::registry::{self, ElectionVisitor};

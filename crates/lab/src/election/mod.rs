@@ -23,9 +23,9 @@ pub use report::Report;
 
 use crate::dispatch;
 use crate::property::Names;
-use crate::runner::Error;
-use crate::spec::{Action, MOST_SITES, Spec};
-use crate::time::Time;
+use crate::simulator::runner::Error;
+use crate::simulator::spec::{Action, MOST_SITES, Spec};
+use crate::simulator::time::Time;
 use crate::trace::{Sink, Tracer};
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::registry::{self, ElectionVisitor};

@@ -5,14 +5,14 @@
 
 use super::electorate::Electorate;
 use super::state::{Bounds, State, Timing};
-use crate::check::machine::Breach;
-use crate::check::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgress};
+use crate::checker::explore::intern::Interner;
+use crate::checker::explore::{Fairness, Goals, Model, Next, Worker};
+use crate::checker::mutual_exclusion::machine::Breach;
+use crate::checker::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgress};
 use crate::dispatch;
-use crate::explore::intern::Interner;
-use crate::explore::{Fairness, Goals, Model, Next, Worker};
 use crate::mutants;
 use crate::property::Property;
-use crate::runner::Error;
+use crate::simulator::runner::Error;
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::{Election, Out, Protocol, Site, SiteId};
@@ -86,7 +86,7 @@ fn explore(
         fifo: Some(bounds.fifo),
         ..CheckReport::new(spec, ModelKind::Election, system(&bounds), progress)
     };
-    let mut report = check::explore(spec, false, model, report, go_on);
+    let mut report = checker::explore(spec, false, model, report, go_on);
     if report.counterexample.is_none() && !rested.load(Ordering::Relaxed) {
         report.never_fired.push("the system comes to rest".into());
     }

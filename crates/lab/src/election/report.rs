@@ -1,9 +1,9 @@
 //! The report of simulated elections.
 
 use super::ElectionSpec;
-use crate::observer::encoded_size;
 use crate::property::Property;
-use crate::time::Time;
+use crate::simulator::observer::encoded_size;
+use crate::simulator::time::Time;
 use lockkeeper_core::{SiteId, Vocabulary, Word};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;

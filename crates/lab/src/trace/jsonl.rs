@@ -1,7 +1,7 @@
 //! One JSON object per line.
 
 use super::{Record, Sink, What};
-use crate::time::Time;
+use crate::simulator::time::Time;
 use lockkeeper_core::SiteId;
 use std::io::{self, Write};
 

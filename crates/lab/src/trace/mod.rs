@@ -7,11 +7,14 @@
 //! | Chrome trace | `.perfetto.json` | Perfetto, or a Chromium browser's tracing page |
 //! | Mermaid | `.mmd` | a sequence diagram in a document |
 //! | SVG | `.svg` | a space-time diagram for a slide |
+//!
+//! A [`recording`] has every site's state at every step.
 
 mod columns;
 mod jsonl;
 mod mermaid;
 mod perfetto;
+pub mod recording;
 mod shiviz;
 mod stage;
 mod story;
@@ -22,7 +25,7 @@ pub use stage::{Held, SiteState, Stage};
 pub use story::{Story, sentence};
 
 use crate::property::{Name, Names};
-use crate::time::Time;
+use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Display;
 use std::io::{self, Write};

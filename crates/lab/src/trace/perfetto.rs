@@ -3,7 +3,7 @@
 
 use super::{Record, Sink, What, sentence};
 use crate::property::Names;
-use crate::time::Time;
+use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
 use serde_json::{Value, json};
 use std::io::{self, Write};

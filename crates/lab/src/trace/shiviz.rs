@@ -1,7 +1,7 @@
 //! The log format of ShiViz, a web page that draws logs with vector clocks.
 
 use super::{Record, Sink, What, sentence};
-use crate::time::Time;
+use crate::simulator::time::Time;
 use std::io::{self, Write};
 
 /// The parser expression that ShiViz needs; it is the first line of the log.

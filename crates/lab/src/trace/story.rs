@@ -1,7 +1,7 @@
 //! A trace in sentences.
 
 use super::{Record, Sink, What};
-use crate::time::Time;
+use crate::simulator::time::Time;
 use lockkeeper_core::Mode;
 use std::io;
 

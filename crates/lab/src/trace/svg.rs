@@ -2,7 +2,7 @@
 
 use super::{Record, Sink, What};
 use crate::property::Names;
-use crate::time::Time;
+use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Write as _;
 use std::io::{self, Write};

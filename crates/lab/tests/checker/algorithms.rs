@@ -2,7 +2,7 @@
 //! only with an intended change of an algorithm or of the checker.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, Verdict, check};
+use lockkeeper_lab::checker::{CheckReport, CheckSpec, Fault, Faults, Verdict, check};
 use lockkeeper_lab::property::Property;
 
 /// Algorithm; number of states of 2 sites with one request each, of 2 with three, of 3 with one; the same

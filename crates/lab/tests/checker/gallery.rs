@@ -1,8 +1,8 @@
 //! Every exhibit of the gallery is caught, with the pinned property and number of steps; its twin passes the
 //! same systems.
 
-use lockkeeper_lab::check::gallery::{MOST_STATES, all};
-use lockkeeper_lab::check::{CheckSpec, check};
+use lockkeeper_lab::checker::gallery::{MOST_STATES, all};
+use lockkeeper_lab::checker::{CheckSpec, check};
 use lockkeeper_lab::property::Property::{
     self, FenceMonotone, Invariant, MessageBound, MutualExclusion, NoDeadlock, NoStarvation, TimestampOrder,
 };

@@ -1,7 +1,7 @@
 //! Partial-order reduction finds the same results as the full search.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, check, gallery};
+use lockkeeper_lab::checker::{CheckReport, CheckSpec, Fault, Faults, check, gallery};
 
 /// Systems with more states than this in the full search are skipped: where tokens are regenerated, there may
 /// be infinitely many.

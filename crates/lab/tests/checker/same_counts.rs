@@ -5,9 +5,9 @@ use lockkeeper_checker_models::stateright_model::Spec;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion, Setup, Sharing};
-use lockkeeper_lab::check::machine::{Cause, Entry, Faults, Machines};
-use lockkeeper_lab::check::mutex::Sites;
-use lockkeeper_lab::check::{CheckSpec, check};
+use lockkeeper_lab::checker::mutual_exclusion::machine::{Cause, Entry, Faults, Machines};
+use lockkeeper_lab::checker::mutual_exclusion::mutex::Sites;
+use lockkeeper_lab::checker::{CheckSpec, check};
 use stateright::{Checker, Model, Property};
 use std::fmt::Debug;
 

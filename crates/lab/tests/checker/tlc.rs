@@ -1,8 +1,8 @@
 //! The search counts the same states as TLC.
 
 use lockkeeper_checker_models::lamport_mutex::LamportMutex;
-use lockkeeper_lab::check::net::Net;
-use lockkeeper_lab::explore::{Ended, Search, SearchLimits};
+use lockkeeper_lab::checker::explore::{Ended, Search, SearchLimits};
+use lockkeeper_lab::checker::mutual_exclusion::net::Net;
 
 fn counts(processes: usize, max_clock: u8, threads: usize) -> (u64, u64, u64) {
     let net = Net::new(LamportMutex { processes, max_clock });

@@ -5,7 +5,7 @@
 use super::{at, election, site};
 use lockkeeper_lab::election::cost::costs;
 use lockkeeper_lab::election::{Report, elect};
-use lockkeeper_lab::spec::Action;
+use lockkeeper_lab::simulator::spec::Action;
 
 const SITES: [usize; 6] = [3, 4, 5, 7, 16, 33];
 

@@ -4,7 +4,7 @@
 //! The state counts are pinned, so that a change of an election or of the search shows how much is still
 //! explored.
 
-use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, Verdict, check};
+use lockkeeper_lab::checker::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, Verdict, check};
 use lockkeeper_lab::property::Property;
 
 fn spec(election: &str, sites: usize, initiators: u8, fifo: bool) -> CheckSpec {

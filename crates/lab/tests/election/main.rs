@@ -8,7 +8,7 @@ mod variants;
 use lockkeeper_core::SiteId;
 use lockkeeper_lab::Time;
 use lockkeeper_lab::election::ElectionSpec;
-use lockkeeper_lab::spec::{Action, Scripted};
+use lockkeeper_lab::simulator::spec::{Action, Scripted};
 
 fn site(number: usize) -> SiteId {
     SiteId::new(number - 1)

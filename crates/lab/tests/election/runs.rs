@@ -2,10 +2,10 @@
 
 use super::{at, election, site, t};
 use lockkeeper_core::registry;
-use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::election::{ElectionSpec, Property, Report, elect, trace};
-use lockkeeper_lab::network::Partition;
-use lockkeeper_lab::spec::{Action, DetectorSpec};
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::network::Partition;
+use lockkeeper_lab::simulator::spec::{Action, DetectorSpec};
 use lockkeeper_lab::trace::Story;
 
 fn names() -> impl Iterator<Item = &'static str> {

@@ -3,11 +3,11 @@
 use super::{at, election, site, t};
 use lockkeeper_core::Election;
 use lockkeeper_lab::Time;
-use lockkeeper_lab::check::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, check};
+use lockkeeper_lab::checker::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, check};
 use lockkeeper_lab::election::sim::Sim;
 use lockkeeper_lab::mutants::election::{ALL, Mutant, Visitor, visit};
 use lockkeeper_lab::property::Property;
-use lockkeeper_lab::spec::{Action, DetectorSpec};
+use lockkeeper_lab::simulator::spec::{Action, DetectorSpec};
 
 /// Enough for the twins. A mutant whose messages grow without bound has infinitely many states.
 const MOST_STATES: u64 = 20_000;

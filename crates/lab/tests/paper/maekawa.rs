@@ -34,7 +34,7 @@ fn between_three_and_six_messages_under_contention() {
         let report = measure("maekawa", sites, LoadSpec::High, &[]);
         assert_equal(report.messages_per_entry, 4.0 * (k - 1.0), "plane, constant delay");
         let mut spec = lockkeeper_lab::Spec::new("maekawa", sites);
-        spec.network.delay = lockkeeper_lab::delay::Delay::parse("exponential:1").unwrap();
+        spec.network.delay = lockkeeper_lab::simulator::delay::Delay::parse("exponential:1").unwrap();
         let random = simulate(&spec, 1, 4, &Progress::default()).unwrap();
         let messages = random.messages_per_entry.unwrap();
         assert!((3.0 * (k - 1.0)..=6.0 * (k - 1.0)).contains(&messages), "{sites} sites: {messages}");

@@ -16,7 +16,7 @@ mod suzuki_kasami;
 mod textbooks;
 mod token_ring;
 
-use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::simulator::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Report, Spec, simulate};
 
 /// The numbers of sites for which the formulas are checked.

@@ -3,8 +3,8 @@
 
 use super::{LoadSpec, SITES, assert_equal, assert_near, measure, n};
 use lockkeeper_core::{Holder, Mode, SiteId};
-use lockkeeper_lab::delay::Delay;
-use lockkeeper_lab::spec::{Action, Scripted};
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::spec::{Action, Scripted};
 use lockkeeper_lab::trace::{Record, Sink, What};
 use lockkeeper_lab::{Progress, Report, Spec, Time, simulate, trace_run};
 use std::io;

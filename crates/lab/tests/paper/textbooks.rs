@@ -2,10 +2,10 @@
 
 use super::{LoadSpec, SITES, assert_equal, measure};
 use lockkeeper_core::{SiteId, registry};
-use lockkeeper_lab::delay::Delay;
-use lockkeeper_lab::network::Partition;
 use lockkeeper_lab::property::Property;
-use lockkeeper_lab::spec::{Action, Scripted};
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::network::Partition;
+use lockkeeper_lab::simulator::spec::{Action, Scripted};
 use lockkeeper_lab::{Progress, Report, Scenario, Spec, Time, simulate};
 
 /// A system of one site grants at once, without a message.

@@ -1,7 +1,7 @@
 //! Each known counterexample equals what its checker finds today.
 
 use lockkeeper_cluster_lab::views::bug_switches::search;
-use lockkeeper_lab::counterexamples::{self, FoundBy};
+use lockkeeper_lab::checker::counterexamples::{self, FoundBy};
 use std::path::Path;
 
 /// `LOCKKEEPER_RECORD=1` records them again, for an intended change of a checker or an algorithm.

@@ -2,10 +2,11 @@
 
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::{Phase, SiteId, registry};
+use lockkeeper_lab::checker::counterexamples;
 use lockkeeper_lab::election::ElectionSpec;
-use lockkeeper_lab::recording::{Limits, Recording, record, record_election};
-use lockkeeper_lab::spec::{Action, Scripted};
-use lockkeeper_lab::{Progress, Scenario, Spec, Time, counterexamples};
+use lockkeeper_lab::simulator::spec::{Action, Scripted};
+use lockkeeper_lab::trace::recording::{Limits, Recording, record, record_election};
+use lockkeeper_lab::{Progress, Scenario, Spec, Time};
 
 const LIMITS: Limits = Limits { processes: 64, steps: 20_000, messages: 60_000 };
 
@@ -57,7 +58,8 @@ fn check_messages(run: &Recording, slug: &str) {
 fn pointers_lead_to_the_token() {
     for slug in ["raymond", "naimi-trehel", "neilsen-mizuno", "gate"] {
         let mut spec = Spec::new(slug, 7);
-        (spec.entries, spec.warmup, spec.load) = (20, Some(0), lockkeeper_lab::spec::LoadSpec::Low);
+        (spec.entries, spec.warmup, spec.load) =
+            (20, Some(0), lockkeeper_lab::simulator::spec::LoadSpec::Low);
         let run = recorded(&spec);
         let at_end: Vec<_> = run.states.iter().map(|states| &states.last().expect("a state").1).collect();
         for start in 0..7 {

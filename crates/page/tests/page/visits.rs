@@ -2,7 +2,9 @@
 
 use crate::browser::Browser;
 use lockkeeper_core::registry;
-use lockkeeper_lab::{Scenario, counterexamples, figures};
+use lockkeeper_lab::Scenario;
+use lockkeeper_lab::checker::counterexamples;
+use lockkeeper_lab::simulator::figures;
 use serde_json::json;
 
 const END: char = '\u{e010}';

@@ -1,0 +1,127 @@
+//! The guarantees of a mutual exclusion algorithm, and the report on whether it keeps them.
+
+use super::Searched;
+use super::counterexample::Counterexample;
+use super::mutual_exclusion::net::Net;
+use super::mutual_exclusion::seen::Seen;
+use super::report::{CheckReport, Verdict, rounded};
+use super::spec::{CheckSpec, ModelKind};
+use crate::checker::explore::{Ended, Violation};
+use crate::property::Property;
+use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};
+
+/// The guarantees of an algorithm, and its rules and messages.
+pub(super) struct Guarantees {
+    timestamp_order: bool,
+    most_messages: Option<usize>,
+    rules: Vec<&'static str>,
+    words: Vec<&'static str>,
+    dormant: &'static [&'static str],
+}
+
+impl Guarantees {
+    /// The guarantees of algorithm `P` in the system of the spec.
+    pub fn by<P: MutualExclusion>(spec: &CheckSpec, options: &P::Options) -> Self {
+        Self {
+            timestamp_order: P::in_timestamp_order(),
+            // A site that starts inside sends without a request, and faults cost messages of their own.
+            most_messages: P::most_messages(spec.sites, options)
+                .filter(|_| spec.holders.is_empty() && spec.faults.none()),
+            rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
+            words: <P as Protocol>::Message::WORDS.iter().map(|word| word.name).collect(),
+            dormant: P::dormant(options),
+        }
+    }
+
+    /// The bound on messages per entry, if it is checked.
+    pub fn most_messages(&self, spec: &CheckSpec) -> Option<u32> {
+        let asked = spec.only.is_none_or(|only| only == Property::MessageBound);
+        self.most_messages.filter(|_| asked).and_then(|most| most.try_into().ok())
+    }
+
+    /// The report of a check, from the result of a search.
+    pub fn report(&self, spec: &CheckSpec, net: &Net, searched: Searched) -> CheckReport {
+        let mut report = self.counts(spec, net, &searched);
+        match &searched.violation {
+            Some(Violation { breach, run }) => {
+                report.violate(breach.property);
+                report.wrong = Some(breach.what.clone());
+                let found = run.as_ref().map(|run| Counterexample::replayed(spec, net, breach.clone(), run));
+                report.counterexample = found;
+            }
+            None => self.judge(&mut report, spec, &searched),
+        }
+        report
+    }
+
+    /// A report with the counts of a search, and without verdicts.
+    fn counts(&self, spec: &CheckSpec, net: &Net, searched: &Searched) -> CheckReport {
+        let Searched { seen, progress, .. } = searched;
+        let fifo = net.kernel.traits().fifo;
+        let mut report = CheckReport::new(spec, ModelKind::MutualExclusion, system(spec, fifo), *progress);
+        let unchecked = [
+            (Property::TimestampOrder, self.timestamp_order),
+            (Property::MessageBound, self.most_messages(spec).is_some()),
+        ];
+        report.properties.retain(|property, _| !unchecked.contains(&(*property, false)));
+        CheckReport {
+            requests: spec.requests,
+            fifo: Some(fifo),
+            complete: searched.ended != Ended::Stopped,
+            bounded: searched.cut > 0,
+            cut: searched.cut,
+            reduction: net.reduced.then(|| rounded(seen.stood_for / seen.expanded.max(1) as f64)),
+            max_bypass: (seen.max_bypass < u8::MAX).then_some(seen.max_bypass),
+            max_messages_per_entry: seen
+                .dearest
+                .filter(|(messages, _)| *messages < u8::MAX)
+                .map(|(messages, entries)| f64::from(messages) / f64::from(entries)),
+            ..report
+        }
+    }
+
+    /// Sets the verdicts after a search that found no violation.
+    fn judge(&self, report: &mut CheckReport, spec: &CheckSpec, searched: &Searched) {
+        report.never_fired = self.never(spec, &searched.seen);
+        if !report.complete {
+            return;
+        }
+        for (property, verdict) in &mut report.properties {
+            *verdict = match property {
+                Property::NoStarvation if !searched.looked_for_starvation => Verdict::Unknown,
+                Property::MessageBound => match (report.max_messages_per_entry, self.most_messages) {
+                    (Some(most), Some(bound)) if most > bound as f64 => Verdict::Violated,
+                    (Some(_), _) => Verdict::Holds,
+                    (None, _) => Verdict::Unknown,
+                },
+                _ => Verdict::Holds,
+            };
+        }
+    }
+
+    /// Rules, messages and entries that never occurred although they can. A property was not tested where
+    /// they matter.
+    fn never(&self, spec: &CheckSpec, seen: &Seen) -> Vec<String> {
+        let missing = |names: &[&'static str], bits: u128| -> Vec<&'static str> {
+            let names = names.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 0);
+            names.map(|(_, name)| *name).filter(|name| !self.dormant.contains(name)).collect()
+        };
+        let sites = (0..spec.sites).filter(|who| seen.entered >> who & 1 == 0);
+        let entered = sites.map(|who| format!("{} enters", SiteId::new(who)));
+        let words =
+            missing(&self.words, seen.words.into()).into_iter().map(|word| format!("{word} is delivered"));
+        let rules = missing(&self.rules, seen.rules).into_iter().map(|rule| format!("a site {rule}"));
+        entered.chain(words).chain(rules).collect()
+    }
+}
+
+/// The system in words: `3 sites, each asks once, FIFO channels`.
+fn system(spec: &CheckSpec, fifo: bool) -> String {
+    let asks = match spec.requests {
+        Some(1) => "each asks once".into(),
+        Some(requests) => format!("each asks {requests} times"),
+        None => "each asks again and again".to_string(),
+    };
+    let order = if fifo { "FIFO channels" } else { "channels that may reorder" };
+    format!("{} sites, {asks}, {order}", spec.sites)
+}

@@ -1,0 +1,436 @@
+//! Mutual exclusion algorithms as machines of the checker.
+
+use super::entering::no_larger_fence;
+use super::machine::{
+    Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied,
+};
+use crate::property::{Names, Property};
+use lockkeeper_core::protocol::TimerChange;
+use lockkeeper_core::{
+    Ask, Holder, Mode, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Sharing, Site, SiteId, Vocabulary,
+};
+use smallvec::SmallVec;
+
+/// The bounds of runs with unlimited requests. Beyond them, undelivered messages only pile up.
+pub const FOREVER: Limits = Limits { in_flight: 3, number: 24 };
+
+/// A system of sites that run one algorithm.
+#[derive(Clone, Debug)]
+pub struct Sites<P: MutualExclusion> {
+    /// The initial configuration.
+    pub setup: Setup<P::Options>,
+    /// Number of requests of each site. `None`: without limit.
+    pub requests: Option<u8>,
+    /// Whether the channels are FIFO.
+    pub fifo: bool,
+    /// The maximum number of faults of each kind in a run.
+    pub faults: Faults,
+    /// The only property to check. `None`: all properties.
+    pub only: Option<Property>,
+}
+
+/// The local state of one site in the checker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Local<P: Protocol> {
+    /// The site; `None` after a crash.
+    site: Option<Site<P>>,
+    phase: Phase,
+    /// Number of its requests so far, if requests are limited.
+    asked: u8,
+    mode: Mode,
+    /// The largest fence that the site knows. Fences grow without bound, but only their order relative to the
+    /// latest entry that excluded all others decides whether they rise. That entry counts as 0, and
+    /// everything before it as -1.
+    fence: i8,
+    /// Number of its restarts.
+    lives: u8,
+    timers: SmallVec<[P::Timer; 1]>,
+    suspected: u32,
+}
+
+/// A message in the checker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Parcel<M> {
+    /// The message.
+    pub message: M,
+    /// The sender's fence, relative to the latest entry that excluded all others.
+    pub fence: i8,
+}
+
+/// A step that a site can take without receiving a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// Request to enter, in a mode.
+    Request(Mode),
+    /// Leave the critical section.
+    Exit,
+    /// Crash.
+    Crash,
+    /// Start again with an initial state after a crash.
+    Restart,
+    /// Lose its state while idle.
+    Forget,
+    /// Suspect another site.
+    Suspect(SiteId),
+    /// Handle the expiry of a timer, by its index.
+    Timer(usize),
+}
+
+impl Own {
+    fn code(self) -> u32 {
+        match self {
+            Self::Request(Mode::Exclusive) => 0,
+            Self::Request(Mode::Shared) => 5,
+            Self::Exit => 1,
+            Self::Crash => 2,
+            Self::Restart => 3,
+            Self::Forget => 4,
+            Self::Suspect(site) => 0x100 + site.0,
+            Self::Timer(which) => 0x10_000 + which as u32,
+        }
+    }
+
+    /// The step with this code.
+    pub fn of(code: u32) -> Self {
+        match code {
+            0 => Self::Request(Mode::Exclusive),
+            5 => Self::Request(Mode::Shared),
+            1 => Self::Exit,
+            2 => Self::Crash,
+            3 => Self::Restart,
+            4 => Self::Forget,
+            0x100..0x10_000 => Self::Suspect(SiteId(code - 0x100)),
+            _ => Self::Timer(code as usize - 0x10_000),
+        }
+    }
+}
+
+impl<P: MutualExclusion> Sites<P> {
+    /// A new site, after `lives` restarts.
+    fn new_site(&self, id: SiteId, lives: u8, setup: &Setup<P::Options>) -> (Local<P>, Out<P>) {
+        let mut out = Out::new(self.machines());
+        let site = Site::new(id, &mut out, |out| match lives {
+            0 => P::start(id, setup, out),
+            life => P::restart(id, life.into(), setup, out),
+        });
+        let mut local = Local {
+            site: Some(site),
+            phase: setup.phase_of(id),
+            asked: 0,
+            mode: setup.mode_of(id).unwrap_or_default(),
+            fence: self.first_fence(id, setup),
+            lives,
+            timers: SmallVec::new(),
+            suspected: 0,
+        };
+        local.arm(&out);
+        (local, out)
+    }
+
+    /// A holder at the start counts as an entry before all others.
+    fn first_fence(&self, id: SiteId, setup: &Setup<P::Options>) -> i8 {
+        let excluded = |holder: &Holder| self.outdates(holder.mode);
+        match setup.mode_of(id) {
+            Some(mode) => i8::from(!self.outdates(mode)),
+            None => -i8::from(setup.holders.iter().any(excluded)),
+        }
+    }
+
+    /// Whether an entry in this mode excludes all others.
+    fn outdates(&self, mode: Mode) -> bool {
+        P::sharing(&self.setup.options).conflict(mode, Mode::Shared)
+    }
+
+    /// A site that starts again with an initial state, as [`World::restart`](crate::simulator::world::World::restart)
+    /// does it.
+    fn made_anew(&self, id: SiteId, lives: u8) -> (Local<P>, Out<P>) {
+        let elsewhere = id.next_on_ring(self.setup.sites);
+        let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
+        let (mut local, out) = self.new_site(id, lives, &setup);
+        local.fence = -1;
+        (local, out)
+    }
+
+    fn own(&self, who: usize, local: &mut Local<P>, own: Own) -> Out<P> {
+        let me = SiteId::new(who);
+        let mut out = Out::new(self.machines());
+        out.begin(me);
+        match own {
+            Own::Crash => {
+                *local = Local { site: None, ..local.clone() };
+                local.phase = Phase::Idle;
+                local.fence = -1;
+                local.timers.clear();
+            }
+            Own::Restart | Own::Forget => {
+                let asked = local.asked;
+                (*local, out) = self.made_anew(me, local.lives + 1);
+                local.asked = asked;
+            }
+            Own::Request(mode) => {
+                local.phase = Phase::Waiting;
+                local.mode = mode;
+                local.asked += u8::from(self.requests.is_some());
+                local.with(|site| site.input(Ask::Request(mode), &mut out));
+            }
+            Own::Exit => {
+                local.phase = Phase::Idle;
+                local.mode = Mode::Exclusive;
+                local.with(|site| site.input(Ask::Release, &mut out));
+            }
+            Own::Suspect(other) => {
+                let before = local.site.clone();
+                local.with(|site| site.suspect(other, &mut out));
+                let ignored = before == local.site && out.sends.is_empty() && out.outputs.is_empty();
+                if !ignored {
+                    local.suspected |= 1 << other.index();
+                }
+            }
+            Own::Timer(which) => {
+                let timer = local.timers.remove(which);
+                local.with(|site| site.timer(timer, &mut out));
+            }
+        }
+        out
+    }
+}
+
+impl<P: MutualExclusion> Local<P> {
+    fn with(&mut self, act: impl FnOnce(&mut Site<P>)) {
+        if let Some(site) = &mut self.site {
+            act(site);
+        }
+    }
+
+    fn arm(&mut self, out: &Out<P>) {
+        for change in &out.timers {
+            let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = change;
+            self.timers.retain(|armed| armed != timer);
+            if matches!(change, TimerChange::Arm { .. }) {
+                self.timers.push(timer.clone());
+            }
+        }
+        self.timers.sort();
+    }
+
+    /// Records the effects of a step other than its messages: updates timers, records entries, checks the
+    /// site's invariant.
+    fn after(&mut self, me: SiteId, sharing: Sharing, out: &Out<P>, effect: &mut Effect) {
+        self.arm(out);
+        if out.skipped_fences > 0 || out.fence_floor > 0 {
+            // The site continues after another that may have entered unobserved, and raises its fences above
+            // that one's.
+            self.fence = self.fence.max(0);
+            effect.skipped_fences = true;
+        }
+        for rule in &out.rules {
+            effect.rules |= 1 << rule.index();
+        }
+        let wrong = |property, what: String| Some(Breach { property, sites: vec![me], what });
+        for _ in &out.outputs {
+            if self.phase != Phase::Waiting {
+                effect.wrong = wrong(Property::Invariant, format!("{me} enters without a request"));
+            } else if self.fence < 0 {
+                effect.wrong = Some(no_larger_fence(me));
+            }
+            self.phase = Phase::Inside;
+            effect.entered = Some(Entry { mode: self.mode, fence: self.fence });
+            // An entry that excludes all others is the new reference point, 0. A reader gets a fence above the
+            // largest that it knew: after a writer (0), the first reader has 1, and one that knows of it 2.
+            if sharing.conflict(self.mode, Mode::Shared) {
+                self.fence = 0;
+            } else if sharing.conflict(self.mode, Mode::Exclusive) {
+                self.fence = self.fence.saturating_add(1);
+            }
+        }
+        if effect.wrong.is_none()
+            && let Some(Err(broken)) = self.site.as_ref().map(|site| site.protocol().invariant())
+        {
+            effect.wrong = wrong(Property::Invariant, format!("{me}: {broken}"));
+        }
+    }
+
+    /// The algorithm's state; `None` after a crash.
+    pub fn protocol(&self) -> Option<&P> {
+        self.site.as_ref().map(Site::protocol)
+    }
+
+    /// The timer with this index.
+    pub fn timer(&self, which: usize) -> Option<&P::Timer> {
+        self.timers.get(which)
+    }
+}
+
+impl<P> Machines for Sites<P>
+where
+    P: MutualExclusion,
+{
+    type Local = Local<P>;
+    type Parcel = Parcel<P::Message>;
+
+    fn machines(&self) -> usize {
+        self.setup.sites + P::helpers(&self.setup.options)
+    }
+
+    fn fifo(&self) -> bool {
+        self.fifo
+    }
+
+    fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    fn only(&self) -> Option<Property> {
+        self.only
+    }
+
+    fn sharing(&self) -> Sharing {
+        P::sharing(&self.setup.options)
+    }
+
+    fn tallied(&self) -> Tallied {
+        Tallied { messages: self.requests.is_some() && !P::ABOUT.perpetual, bypass: true }
+    }
+
+    fn start(&self) -> (Vec<Local<P>>, Vec<Sent<Self::Parcel>>) {
+        let mut sends = Vec::new();
+        let locals = (0..self.machines()).map(|from| {
+            let (local, mut out) = self.new_site(SiteId::new(from), 0, &self.setup);
+            sends.extend(out.sends.drain(..).map(|(to, message)| Sent {
+                from,
+                to: to.index(),
+                parcel: Parcel { message, fence: local.fence },
+            }));
+            local
+        });
+        (locals.collect(), sends)
+    }
+
+    fn choices(&self, who: usize, local: &Local<P>) -> SmallVec<[Choice; 4]> {
+        let mut choices = SmallVec::new();
+        let mut may = |own: Own, fault: Option<Fault>| {
+            let free = matches!(own, Own::Request(_));
+            choices.push(Choice { fault, free, ..Choice::plain(own.code()) });
+        };
+        if local.site.is_none() {
+            may(Own::Restart, Some(Fault::Restart));
+            return choices;
+        }
+        let may_ask = who < self.setup.sites && self.requests.is_none_or(|most| local.asked < most);
+        match local.phase {
+            Phase::Idle if may_ask => {
+                let sharing = P::sharing(&self.setup.options);
+                for mode in Mode::ALL.into_iter().filter(|&mode| sharing.knows(mode)) {
+                    may(Own::Request(mode), None);
+                }
+            }
+            Phase::Inside => may(Own::Exit, None),
+            _ => {}
+        }
+        for which in 0..local.timers.len() {
+            may(Own::Timer(which), None);
+        }
+        may(Own::Crash, Some(Fault::Crash));
+        if local.phase == Phase::Idle {
+            may(Own::Forget, Some(Fault::Forget));
+        }
+        for other in (0..self.machines()).filter(|&other| other != who && local.suspected >> other & 1 == 0) {
+            let code = Own::Suspect(SiteId::new(other)).code();
+            choices.push(Choice { suspects: Some(other), ..Choice::plain(code) });
+        }
+        choices
+    }
+
+    fn step(&self, who: usize, local: &mut Local<P>, cause: Cause<'_, Self::Parcel>) -> Step<Self::Parcel> {
+        let mut effect = Effect::default();
+        let mut out = match cause {
+            Cause::Choice(code) => {
+                let own = Own::of(code);
+                effect.asked = matches!(own, Own::Request(_));
+                effect.exited = own == Own::Exit;
+                effect.crashed = own == Own::Crash;
+                self.own(who, local, own)
+            }
+            Cause::Message(from, parcel) => {
+                let mut out = Out::new(self.machines());
+                local.fence = local.fence.max(parcel.fence);
+                local.with(|site| site.deliver(SiteId::new(from), 0, parcel.message.clone(), &mut out));
+                out
+            }
+        };
+        local.after(SiteId::new(who), self.sharing(), &out, &mut effect);
+        let fence = local.fence;
+        let sends = out.sends.drain(..).map(|(to, message)| (to.index(), Parcel { message, fence }));
+        Step { sends: sends.collect(), effect }
+    }
+
+    fn facts(&self, _who: usize, local: &Local<P>) -> Facts {
+        let waiting = local.phase == Phase::Waiting;
+        let served = local.asked - u8::from(waiting && self.requests.is_some());
+        Facts {
+            waiting,
+            inside: local.phase == Phase::Inside,
+            mode: local.mode,
+            fence: local.fence,
+            down: local.site.is_none(),
+            timestamp: local.protocol().filter(|_| P::in_timestamp_order()).and_then(P::timestamp),
+            tokens: local.protocol().map_or(0, P::tokens),
+            entries: u32::from(served),
+        }
+    }
+
+    fn scales(&self) -> usize {
+        if self.requests.is_none() { P::scales(self.setup.sites) } else { 0 }
+    }
+
+    fn numbers(&self, local: &mut Local<P>, visit: &mut dyn FnMut(usize, &mut u64)) {
+        local.with(|site| site.protocol_mut().numbers(visit));
+    }
+
+    fn numbers_in(&self, from: usize, parcel: &mut Self::Parcel, visit: &mut dyn FnMut(usize, &mut u64)) {
+        P::numbers_in(SiteId::new(from), &mut parcel.message, visit);
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        self.requests.is_none().then_some(FOREVER)
+    }
+
+    fn tokens_in(&self, parcel: &Self::Parcel) -> u32 {
+        P::tokens_in(&parcel.message)
+    }
+
+    fn text(&self, parcel: &Self::Parcel) -> String {
+        parcel.message.to_string()
+    }
+
+    fn name(&self, who: usize) -> String {
+        Names { sites: self.setup.sites }.of(SiteId::new(who)).to_string()
+    }
+
+    /// The step as a line of a scenario.
+    fn choice_text(&self, who: usize, code: u32) -> String {
+        let site = self.name(who);
+        match Own::of(code) {
+            Own::Request(Mode::Exclusive) => format!("{site} requests"),
+            Own::Request(Mode::Shared) => format!("{site} requests shared"),
+            Own::Exit => format!("{site} exits"),
+            Own::Crash => format!("crash {site}"),
+            Own::Restart => format!("recover {site}"),
+            Own::Forget => format!("{site} forgets"),
+            Own::Suspect(other) => format!("{site} suspects {}", self.name(other.index())),
+            Own::Timer(which) => format!("{site} wakes {}", which + 1),
+        }
+    }
+
+    fn word(&self, parcel: &Self::Parcel) -> usize {
+        parcel.message.word()
+    }
+
+    fn outdate(&self, local: &mut Local<P>) {
+        local.fence = -1;
+    }
+
+    fn outdate_parcel(&self, parcel: &mut Self::Parcel) {
+        parcel.fence = -1;
+    }
+}

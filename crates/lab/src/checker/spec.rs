@@ -1,0 +1,214 @@
+//! The system to check, and the options of the check.
+
+use super::mutual_exclusion::machine::{Fault, Faults};
+use crate::checker::explore::SearchLimits;
+use crate::checker::registers;
+use crate::mutants;
+use crate::property::Property;
+use lockkeeper_core::{Holder, registry};
+use serde::Serialize;
+use std::fmt;
+
+/// The maximum number of processes (sites and helpers): each state stores one integer per channel.
+pub const MOST_SITES: usize = 9;
+/// The maximum number of requests per site.
+pub const MOST_REQUESTS: u8 = 15;
+
+/// The kinds of models that the explorer can check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// Sites that exchange messages to exclude each other.
+    MutualExclusion,
+    /// Sites that elect a leader.
+    Election,
+    /// Processes that share registers.
+    Registers,
+}
+
+impl ModelKind {
+    /// The kind of the algorithm or mutant with this name.
+    pub fn of(name: &str) -> Option<Self> {
+        let mutex = registry::find(name).is_some() || mutants::ALL.iter().any(|mutant| mutant.name == name);
+        let election = registry::find_election(name).is_some()
+            || mutants::election::ALL.iter().any(|mutant| mutant.name == name);
+        let registers = registers::ALL.iter().any(|about| about.slug == name);
+        match (mutex, election, registers) {
+            (true, _, _) => Some(Self::MutualExclusion),
+            (_, true, _) => Some(Self::Election),
+            (_, _, true) => Some(Self::Registers),
+            _ => None,
+        }
+    }
+
+    /// The properties that are checked in models of this kind.
+    pub fn properties(self) -> &'static [Property] {
+        match self {
+            Self::MutualExclusion => &[
+                Property::MutualExclusion,
+                Property::NoDeadlock,
+                Property::NoStarvation,
+                Property::FenceMonotone,
+                Property::Invariant,
+                Property::TimestampOrder,
+                Property::MessageBound,
+            ],
+            Self::Election => &[Property::HighestLeads, Property::Agreement, Property::Termination],
+            Self::Registers => &[
+                Property::MutualExclusion,
+                Property::NoDeadlock,
+                Property::NoStarvation,
+                Property::FirstComeFirstServed,
+            ],
+        }
+    }
+}
+
+impl fmt::Display for ModelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MutualExclusion => "message-passing algorithms",
+            Self::Election => "elections",
+            Self::Registers => "algorithms for shared registers",
+        })
+    }
+}
+
+/// The system to check, and the options of the check. An option that does not apply to the algorithm is an
+/// error, unless it has its default.
+#[derive(Clone, Debug)]
+pub struct CheckSpec {
+    /// The name of the algorithm or of a mutant.
+    pub algorithm: String,
+    /// Number of sites that may request, or of processes that share registers.
+    pub sites: usize,
+    /// The algorithm's own settings.
+    pub settings: Vec<(String, String)>,
+    /// Number of requests of each site. `None`: without limit. Processes that share registers always request
+    /// without limit.
+    pub requests: Option<u8>,
+    /// Whether channels are FIFO. `None`: as the algorithm assumes; elections assume FIFO channels.
+    pub fifo: Option<bool>,
+    /// The sites inside the critical section at the start, with their modes.
+    pub holders: Vec<Holder>,
+    /// The maximum number of faults of each kind in a run.
+    pub faults: Faults,
+    /// The only property to check: the search continues past violations of the others. `None`: all
+    /// properties.
+    pub only: Option<Property>,
+    /// Whether to explore all interleavings, without partial-order reduction; see [`super::mutual_exclusion::reduce`].
+    pub full: bool,
+    /// Elections: how many sites may start an election without having detected a crash. `None`: 1.
+    pub initiators: Option<u8>,
+    /// Elections: whether the network may be partitioned into two groups, once and permanently.
+    pub partition: bool,
+    /// Elections: whether a timeout may expire before the reply.
+    pub short_timeouts: bool,
+    /// Registers: whether they are safe instead of atomic.
+    pub safe_registers: bool,
+    /// Registers: the bakery's highest ticket. `None`: 4.
+    pub tickets: Option<u8>,
+    /// The limits at which the search stops.
+    pub limits: SearchLimits,
+    /// Number of search threads. A search for cycles uses one.
+    pub threads: usize,
+}
+
+impl CheckSpec {
+    /// A check with one request per site and no faults.
+    pub fn new(algorithm: &str, sites: usize) -> Self {
+        Self {
+            algorithm: algorithm.into(),
+            sites,
+            settings: Vec::new(),
+            requests: Some(1),
+            fifo: None,
+            holders: Vec::new(),
+            faults: Faults::default(),
+            only: None,
+            full: false,
+            initiators: None,
+            partition: false,
+            short_timeouts: false,
+            safe_registers: false,
+            tickets: None,
+            limits: SearchLimits::NONE,
+            threads: 1,
+        }
+    }
+
+    /// Sets the number of requests per site.
+    pub fn requests(mut self, requests: u8) -> Self {
+        self.requests = Some(requests);
+        self
+    }
+
+    /// Whether a property is checked.
+    pub fn checks(&self, property: Property) -> bool {
+        self.only.is_none_or(|only| only == property)
+    }
+
+    /// Rejects values that are out of range, and options that do not apply to the model.
+    pub(super) fn check(&self, kind: ModelKind) -> Result<(), String> {
+        self.check_options(kind)?;
+        let most = match kind {
+            ModelKind::MutualExclusion | ModelKind::Election => MOST_SITES,
+            ModelKind::Registers => registers::MOST_PROCESSES,
+        };
+        let least = if kind == ModelKind::Registers { 2 } else { 1 };
+        if !(least..=most).contains(&self.sites) {
+            let unit = if kind == ModelKind::Registers { "processes that share registers" } else { "sites" };
+            return Err(format!("the checker takes {least} to {most} {unit}, not {}", self.sites));
+        }
+        match self.requests {
+            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => Err(format!(
+                "each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_options(&self, kind: ModelKind) -> Result<(), String> {
+        let algorithm = &self.algorithm;
+        if let Some((option, _)) = self.options().find(|(_, kinds)| !kinds.contains(&kind)) {
+            return Err(format!("'{option}' cannot be used with '{algorithm}': it does not apply to {kind}"));
+        }
+        match self.only {
+            Some(only) if !kind.properties().contains(&only) => {
+                let names: Vec<String> = kind.properties().iter().map(|property| property.slug()).collect();
+                Err(format!(
+                    "'only {}' cannot be used with '{algorithm}': {kind} are checked for {}",
+                    only.slug(),
+                    names.join(", ")
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The options that are not at their default, each with the kinds of models to which it applies.
+    fn options(&self) -> impl Iterator<Item = (&'static str, &'static [ModelKind])> {
+        use ModelKind::{Election, MutualExclusion, Registers};
+        let fault = |fault| self.faults.of(fault) > 0;
+        let options: [(&'static str, bool, &'static [ModelKind]); 17] = [
+            ("requests", self.requests.is_some_and(|requests| requests != 1), &[MutualExclusion]),
+            ("forever", self.requests.is_none(), &[MutualExclusion, Registers]),
+            ("fifo", self.fifo.is_some(), &[MutualExclusion, Election]),
+            ("set", !self.settings.is_empty(), &[MutualExclusion, Election]),
+            ("holder", !self.holders.is_empty(), &[MutualExclusion]),
+            ("crashes", fault(Fault::Crash), &[MutualExclusion, Election]),
+            ("restarts", fault(Fault::Restart), &[MutualExclusion]),
+            ("losses", fault(Fault::Loss), &[MutualExclusion]),
+            ("duplicates", fault(Fault::Duplicate), &[MutualExclusion]),
+            ("forgets", fault(Fault::Forget), &[MutualExclusion]),
+            ("suspicions", fault(Fault::Suspicion), &[MutualExclusion]),
+            ("full", self.full, &[MutualExclusion]),
+            ("initiators", self.initiators.is_some(), &[Election]),
+            ("partition", self.partition, &[Election]),
+            ("short-timeouts", self.short_timeouts, &[Election]),
+            ("safe-registers", self.safe_registers, &[Registers]),
+            ("tickets", self.tickets.is_some(), &[Registers]),
+        ];
+        options.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
+    }
+}

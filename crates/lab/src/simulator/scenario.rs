@@ -1,0 +1,267 @@
+//! Scenario files: scripts of requests, deliveries and faults.
+//!
+//! A scenario is a text file for people to read and write. Lines before the first event are headings; each
+//! event starts with its time in T; `#` starts a comment.
+//!
+//! ```text
+//! title: Two sites ask at the same time
+//! algorithm: ricart-agrawala
+//! sites: 3
+//! cs: 1
+//!
+//! 0     S1 requests
+//! 0.5   S2 requests
+//! ```
+//!
+//! | heading | meaning | default |
+//! |---|---|---|
+//! | `title:` | one line | the file's name |
+//! | `about:` | what to look at; may be repeated | |
+//! | `algorithm:` | its slug | required |
+//! | `sites:` | number of sites | required |
+//! | `set:` | a setting of the algorithm, `name=value` | |
+//! | `delay:` | as `--delay` | `constant:1` |
+//! | `fifo:` | `yes` or `no` | `yes` |
+//! | `cs:` | duration of a critical section, or `by hand` | `1` |
+//! | `delivery:` | `by delay`, or `by hand`: only by an event | `by delay` |
+//! | `timers:` | `by time`, or `by hand`: only by an event | `by time` |
+//! | `holder:` | the sites inside at the start: `S1`, `S1, S2`, `S1 shared, S2 shared` | none |
+//! | `detector:` | as `--detector` | `none` |
+//!
+//! | event | meaning |
+//! |---|---|
+//! | `S1 requests`, `S1 exits` | S1 requests; S1 leaves |
+//! | `S1 requests shared` | S1 requests in shared mode |
+//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; see below |
+//! | `duplicate S1>S2 REQUEST` | by hand: it arrives now, and can arrive again |
+//! | `lose S1>S2 REQUEST` | it is lost; by delay: the next one sent |
+//! | `slow S1>S2 REQUEST 5` | by delay: the next one sent takes 5 |
+//! | `crash S3`, `recover S3` | S3 crashes and loses its state; starts again with an initial state |
+//! | `pause S3`, `resume S3` | S3 pauses and keeps its state; resumes |
+//! | `S1 suspects S2` | S1's failure detector reports a crash of S2 |
+//! | `S1 forgets` | S1, idle, loses its state and gets an initial one |
+//! | `S1 wakes 1` | the first of S1's armed timers expires; with `timers: by hand` no timer expires otherwise |
+//! | `cut 1,2\|3`, `cut 1>3` | messages between the groups, or only from left to right, are lost |
+//! | `heal 1,2\|3` | the partition ends |
+//! | `say …` | a remark |
+//!
+//! The name of a message may be omitted, or be its complete text: `REQUEST(1)`.
+
+use crate::simulator::delay::Delay;
+use crate::simulator::network::{Partition, site};
+use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec, Which, parse_holders};
+use crate::simulator::time::Time;
+use lockkeeper_core::Mode;
+
+/// The maximum size of a scenario, in bytes.
+pub const LONGEST: u64 = 16 << 20;
+
+/// A scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The title.
+    pub title: String,
+    /// What to look at.
+    pub about: String,
+    /// The run.
+    pub spec: Spec,
+}
+
+impl Scenario {
+    /// Reads a scenario from a file, or one of the [figures](crate::simulator::figures) by its name.
+    pub fn open(name: &str) -> Result<Self, String> {
+        if let Some(figure) = crate::simulator::figures::find(name) {
+            return Self::parse(name, figure.text);
+        }
+        let told = |error: std::io::Error| {
+            format!(
+                "cannot read the scenario '{name}': {error}; it is neither a file nor one of the figures, \
+                 which 'lockkeeper scenarios' lists"
+            )
+        };
+        if std::fs::metadata(name).map_err(told)?.len() > LONGEST {
+            return Err(format!("the scenario {name} is larger than 16 MiB"));
+        }
+        Self::parse(name, &std::fs::read_to_string(name).map_err(told)?)
+    }
+
+    /// Parses the text of a scenario; `name` is its source, for errors.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let mut spec = Spec::new("", 0);
+        spec.load = LoadSpec::Script;
+        spec.entries = u64::MAX;
+        spec.cs = Some(Delay::UNIT);
+        spec.scenario = Some(name.into());
+        let mut scenario = Self { title: name.into(), about: String::new(), spec };
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if !line.is_empty() {
+                scenario.line(line).map_err(|what| format!("{name}, line {}: {what}", index + 1))?;
+            }
+        }
+        if scenario.spec.algorithm.is_empty() || scenario.spec.sites == 0 {
+            return Err(format!(
+                "{name}: a scenario needs the lines 'algorithm:' and 'sites:' before its events"
+            ));
+        }
+        scenario.spec.script.sort_by_key(|scripted| scripted.at);
+        Ok(scenario)
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        if line.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+            let (time, event) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let scripted = Scripted { at: Time::parse(time)?, action: self.event(event.trim())? };
+            self.spec.script.push(scripted);
+            return Ok(());
+        }
+        let (heading, value) = line.split_once(':').ok_or_else(|| {
+            format!(
+                "this is neither a heading such as 'sites: 3' nor an event such as '0 S1 requests': '{line}'"
+            )
+        })?;
+        self.heading(heading.trim(), value.trim())
+    }
+
+    fn heading(&mut self, heading: &str, value: &str) -> Result<(), String> {
+        let spec = &mut self.spec;
+        match heading {
+            "title" => self.title = value.into(),
+            "about" => {
+                let blank = if self.about.is_empty() { "" } else { " " };
+                self.about += blank;
+                self.about += value;
+            }
+            "algorithm" => spec.algorithm = value.into(),
+            "sites" => {
+                spec.sites = value.parse().map_err(|_| format!("'{value}' is not a number of sites"))?;
+            }
+            "set" => {
+                let (name, value) = value
+                    .split_once('=')
+                    .ok_or_else(|| format!("a setting is written name=value, not '{value}'"))?;
+                spec.settings.push((name.trim().into(), value.trim().into()));
+            }
+            "delay" => spec.network.delay = Delay::parse(value)?,
+            "fifo" => {
+                spec.network.fifo = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(format!("fifo takes yes or no, not '{value}'")),
+                }
+            }
+            "cs" if value == "by hand" => spec.cs = None,
+            "cs" => spec.cs = Some(Delay::parse(value)?),
+            "delivery" => {
+                spec.by_hand = match value {
+                    "by hand" => true,
+                    "by delay" => false,
+                    _ => return Err(format!("delivery takes 'by hand' or 'by delay', not '{value}'")),
+                }
+            }
+            "timers" => {
+                spec.timers_by_hand = match value {
+                    "by hand" => true,
+                    "by time" => false,
+                    _ => return Err(format!("timers takes 'by hand' or 'by time', not '{value}'")),
+                }
+            }
+            "holder" => spec.holders = parse_holders(value, spec.sites)?,
+            "detector" => spec.detector = DetectorSpec::parse(value)?,
+            _ => return Err(format!("there is no heading '{heading}:'")),
+        }
+        Ok(())
+    }
+
+    fn event(&self, event: &str) -> Result<Action, String> {
+        if self.spec.sites == 0 {
+            return Err("the line 'sites:' must come before the first event".into());
+        }
+        // A separate coordinator counts as one more process. The run itself rejects a site that does not
+        // exist.
+        let processes = self.spec.sites + 1;
+        let site = |text: &str| match text {
+            "C" => Ok(lockkeeper_core::SiteId::new(self.spec.sites)),
+            number => site(number, processes),
+        };
+        let wrong = || format!("there is no event '{event}'");
+        let (first, rest) = event.split_once(char::is_whitespace).unwrap_or((event, ""));
+        let rest = rest.trim();
+        let which = |text: &str| -> Result<Which, String> {
+            let (ends, name) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+            let (from, to) = ends.split_once('>').ok_or_else(wrong)?;
+            let name = (!name.trim().is_empty()).then(|| name.trim().to_uppercase());
+            Ok(Which { from: site(from)?, to: site(to)?, name })
+        };
+        Ok(match first {
+            "deliver" => Action::Deliver(which(rest)?),
+            "duplicate" => Action::Duplicate(which(rest)?),
+            "lose" => Action::Lose(which(rest)?),
+            "slow" => {
+                let (message, time) = rest.rsplit_once(char::is_whitespace).ok_or_else(wrong)?;
+                Action::Slow(which(message)?, Time::parse(time)?)
+            }
+            "crash" => Action::Crash(site(rest)?),
+            "recover" => Action::Recover(site(rest)?),
+            "pause" => Action::Pause(site(rest)?),
+            "resume" => Action::Resume(site(rest)?),
+            "cut" | "heal" => {
+                let (left, right, one_way) = Partition::parse_groups(rest, processes)?.ok_or_else(wrong)?;
+                if first == "cut" { Action::Cut(left, right, one_way) } else { Action::Heal(left, right) }
+            }
+            "say" => Action::Say(rest.into()),
+            name => match rest {
+                "requests" => Action::Request(site(name)?, Mode::Exclusive),
+                "requests shared" => Action::Request(site(name)?, Mode::Shared),
+                "exits" => Action::Exit(site(name)?),
+                "forgets" => Action::Forget(site(name)?),
+                _ => match rest.split_once(char::is_whitespace) {
+                    Some(("suspects", suspect)) => Action::Suspect(site(name)?, site(suspect.trim())?),
+                    Some(("wakes", which)) => {
+                        let which: usize = which.trim().parse().map_err(|_| wrong())?;
+                        Action::Wake(site(name)?, which.checked_sub(1).ok_or_else(wrong)?)
+                    }
+                    _ => return Err(wrong()),
+                },
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_line_and_the_mistake() {
+        let cases = [
+            ("sites: 3\nalgorithm: lamport\n0 S9 requests\n", "line 3: there is no site 'S9'"),
+            ("0 S1 requests\n", "line 1: the line 'sites:' must come before"),
+            ("sites: many\n", "line 1: 'many' is not a number of sites"),
+            ("sites: 3\nalgorithm: lamport\n1 S1 dances\n", "line 3: there is no event 'S1 dances'"),
+            ("colour: blue\n", "line 1: there is no heading 'colour:'"),
+            ("hello\n", "line 1: this is neither"),
+            ("sites: 3\n", "needs the lines 'algorithm:'"),
+            ("sites: 3\nalgorithm: x\n1 deliver S1\n", "line 3: there is no event"),
+            ("sites: 3\nalgorithm: x\n-1 S1 requests\n", "line 3"),
+            ("fifo: maybe\n", "line 1: fifo takes"),
+            ("sites: 3\nholder: 1, 4\n", "line 2: there is no site '4'"),
+        ];
+        for (text, expected) in cases {
+            let error = Scenario::parse("s", text).unwrap_err();
+            assert!(error.contains(expected), "{error}\n does not contain\n{expected}");
+        }
+    }
+
+    #[test]
+    fn scenario_is_parsed_into_headings_and_events() {
+        let text = "title: t # comment\nalgorithm: lamport\nsites: 3\ncs: by hand\ndelivery: by hand\n\
+                    2 deliver S1>S2 request\n1 S1 requests shared\n";
+        let scenario = Scenario::parse("s", text).unwrap();
+        assert_eq!(scenario.title, "t");
+        assert_eq!(scenario.spec.script[0].action, Action::Request(lockkeeper_core::SiteId(0), Mode::Shared));
+        let Action::Deliver(which) = &scenario.spec.script[1].action else { panic!("a delivery") };
+        assert_eq!(which.name.as_deref(), Some("REQUEST"));
+        assert!(scenario.spec.by_hand && scenario.spec.cs.is_none());
+    }
+}
