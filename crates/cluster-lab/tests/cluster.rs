@@ -245,7 +245,7 @@ fn hundreds_of_holds_cause_no_long_step_and_no_lost_hold() {
     for (place, algorithm) in algorithms().enumerate() {
         for faults in ["crash,hiccup,drift,duplicate", "leave,drift", "all"] {
             let mut spec = cluster(algorithm, 3, faults);
-            (spec.hoards, spec.hoard, spec.item_ns) = (3, 150, 1_000_000);
+            (spec.long_holders, spec.locks_per_long_holder, spec.item_ns) = (3, 150, 1_000_000);
             holds(&spec, 100 * place as u64, runs(1));
         }
     }

@@ -67,7 +67,7 @@ fn the_unchanged_member_passes_the_same_systems() {
 /// The clients of two members request shared mode, that of the third exclusive mode.
 #[test]
 fn shared_and_exclusive_holds_exclude_each_other() {
-    let bounds = Bounds { crashes: 1, wishes: 2, readers: 0b011, service: true, ..Bounds::default() };
+    let bounds = Bounds { crashes: 1, lock_requests: 2, readers: 0b011, service: true, ..Bounds::default() };
     assert!(holds("naimi-trehel", bounds) > 10_000);
     for (bug, promises) in [
         (BugSwitch::IdleInstanceDropped, [Fences, Exclusion]),
@@ -90,7 +90,7 @@ fn larger_systems_hold() {
         units: 4,
         crashes: 1,
         elections: 1,
-        wishes: 1,
+        lock_requests: 1,
         views: 1,
         service: true,
         ..Bounds::default()
@@ -99,7 +99,7 @@ fn larger_systems_hold() {
         members: 2,
         units: 8,
         crashes: 0,
-        wishes: 0,
+        lock_requests: 0,
         late_leases: true,
         fast: Some(0),
         ..Bounds::default()

@@ -91,7 +91,7 @@ impl ClusterFlags {
             restarts,
             sleeps: self.sleeps,
             elections: self.leader_changes,
-            wishes: self.lock_requests,
+            lock_requests: self.lock_requests,
             readers: (1 << self.readers) - 1,
             views: self.views,
             largest_clock: None,
@@ -123,7 +123,7 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &SearchResult, took: Took) {
         bounds.restarts,
         bounds.sleeps,
         bounds.elections,
-        bounds.wishes,
+        bounds.lock_requests,
         bounds.views
     );
     print_line!(

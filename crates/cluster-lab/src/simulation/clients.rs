@@ -10,9 +10,9 @@ use lockkeeper_session::{ClientLink, ClientSettings, LinkEnd, Progress};
 
 /// A request of a client, from the moment it is made until the lock is released.
 #[derive(Clone, Debug)]
-pub struct Errand {
+pub struct ClientRequest {
     /// The lock, and how it is requested.
-    pub wish: LockRequest,
+    pub lock_request: LockRequest,
     /// When the client first made the request; the time does not change when the request moves to another session.
     pub since_ns: u64,
     /// The session of the acquisition.
@@ -77,7 +77,7 @@ pub struct Client {
     /// Its links. The last one takes new requests; the earlier ones remain while locks are held through them.
     pub wires: Vec<Wire>,
     /// The current request, if there is one.
-    pub errand: Option<Errand>,
+    pub request: Option<ClientRequest>,
     /// The last messages of links that have ended, each with its destination.
     pub last_messages: Vec<(Peer, ToMember)>,
     /// When it makes the next request.
@@ -135,7 +135,7 @@ impl Client {
         };
         let mut client = Self {
             wires: Vec::new(),
-            errand: None,
+            request: None,
             last_messages: Vec::new(),
             next_wish_ns,
             wake_ns: 0,
@@ -151,7 +151,7 @@ impl Client {
 
     /// Restarts the process of the client, without any memory of its sessions.
     pub fn restart(&mut self, clock: u64) {
-        self.errand = None;
+        self.request = None;
         self.wires.clear();
         let member = self.rng.below(self.settings.daemons);
         self.new_link(clock, member, 0);
@@ -202,8 +202,8 @@ impl Client {
         }
         for place in 0..self.wires.len() {
             let session = self.wires[place].link.session().id();
-            for (number, wish) in self.wires[place].link.take_moved() {
-                self.moved(clock, session, number, wish);
+            for (number, lock_request) in self.wires[place].link.take_moved() {
+                self.moved(clock, session, number, lock_request);
             }
         }
         let place = self.wires.iter().position(|wire| wire.link.ended().is_some())?;
@@ -212,36 +212,36 @@ impl Client {
         self.last_messages.extend(wire.link.take_messages().map(|message| (peer, message)));
         let link = wire.link;
         let (session, daemon) = (link.session().id(), link.daemon());
-        let mine = self.errand.as_ref().filter(|errand| errand.session == session);
-        let held = mine.is_some_and(|errand| errand.inside.is_some());
+        let mine = self.request.as_ref().filter(|request| request.session == session);
+        let held = mine.is_some_and(|request| request.inside.is_some());
         let lost = mine.is_some();
-        if lost && let Some(errand) = self.errand.take() {
-            self.request_again(clock, errand);
+        if lost && let Some(request) = self.request.take() {
+            self.request_again(clock, request);
         }
         Some(Step::LosesLink { session, daemon, why: link.ended().unwrap_or(LinkEnd::Closed), held })
     }
 
     /// Handles a waiting request that a link has given up: it is repeated over the newest link.
-    fn moved(&mut self, clock: u64, session: SessionId, number: u64, wish: LockRequest) {
-        match self.errand.take() {
-            Some(errand) if (errand.session, errand.number) == (session, number) => {
-                self.request_again(clock, Errand { wish, ..errand });
+    fn moved(&mut self, clock: u64, session: SessionId, number: u64, lock_request: LockRequest) {
+        match self.request.take() {
+            Some(request) if (request.session, request.number) == (session, number) => {
+                self.request_again(clock, ClientRequest { lock_request, ..request });
             }
-            Some(mut errand) if errand.nested == Nested::Waiting(number) && errand.session == session => {
+            Some(mut request) if request.nested == Nested::Waiting(number) && request.session == session => {
                 // The newest link has another session, which does not hold the lock.
-                errand.nested = Nested::None;
-                self.errand = Some(errand);
+                request.nested = Nested::None;
+                self.request = Some(request);
             }
-            other => self.errand = other,
+            other => self.request = other,
         }
     }
 
-    fn request_again(&mut self, clock: u64, errand: Errand) {
+    fn request_again(&mut self, clock: u64, request: ClientRequest) {
         let Some(wire) = self.wires.last_mut() else { return };
         let session = wire.link.session().id();
-        if let Some(number) = wire.link.acquire(clock, errand.wish.clone()) {
+        if let Some(number) = wire.link.acquire(clock, request.lock_request.clone()) {
             let (inside, asks_again_ns, nested) = (None, None, Nested::None);
-            self.errand = Some(Errand { session, number, inside, asks_again_ns, nested, ..errand });
+            self.request = Some(ClientRequest { session, number, inside, asks_again_ns, nested, ..request });
         }
     }
 
@@ -250,17 +250,17 @@ impl Client {
         if let Some(step) = self.look_after_links(clock) {
             return step;
         }
-        if self.errand.is_none() && now >= self.next_wish_ns {
-            self.errand = self.errand(now, clock, spec);
+        if self.request.is_none() && now >= self.next_wish_ns {
+            self.request = self.request(now, clock, spec);
             return Step::Speaks;
         }
-        let Some(errand) = &self.errand else { return Step::Waits };
-        let (session, number) = (errand.session, errand.number);
-        match (self.progress(session, number), errand.inside) {
+        let Some(request) = &self.request else { return Step::Waits };
+        let (session, number) = (request.session, request.number);
+        match (self.progress(session, number), request.inside) {
             (Some(Progress::Held(_)), Some((_, until))) if now >= until => self.leave(now, clock),
             (Some(Progress::Held(_)), Some(_)) => self.nest(now, clock),
             (Some(Progress::Held(_)), None) if self.may_use(clock, session, number) => self.enter(now, spec),
-            (Some(Progress::Waiting(_)), _) if errand.gives_up_ns.is_some_and(|at| now >= at) => {
+            (Some(Progress::Waiting(_)), _) if request.gives_up_ns.is_some_and(|at| now >= at) => {
                 self.release(clock, session, number);
                 self.done(now);
                 Step::Speaks
@@ -268,7 +268,7 @@ impl Client {
             (Some(Progress::Ended(Ended::Full { .. })), _) => self.request_later(now, clock),
             (Some(Progress::Releasing | Progress::Ended(_)) | None, _) => {
                 // A revocation ends the re-entrant acquisition as well.
-                if let Nested::Waiting(nested) | Nested::Held(nested) = errand.nested {
+                if let Nested::Waiting(nested) | Nested::Held(nested) = request.nested {
                     self.release(clock, session, nested);
                 }
                 self.done(now);
@@ -280,13 +280,13 @@ impl Client {
 
     /// Repeats a request for which the member had no room, after a pause.
     fn request_later(&mut self, now: u64, clock: u64) -> Step {
-        let Some(errand) = &mut self.errand else { return Step::Waits };
-        let at = *errand.asks_again_ns.get_or_insert(now + 100 * MS);
+        let Some(request) = &mut self.request else { return Step::Waits };
+        let at = *request.asks_again_ns.get_or_insert(now + 100 * MS);
         if now < at {
             return Step::Waits;
         }
-        if let Some(errand) = self.errand.take() {
-            self.request_again(clock, errand);
+        if let Some(request) = self.request.take() {
+            self.request_again(clock, request);
         }
         Step::Speaks
     }
@@ -298,10 +298,10 @@ impl Client {
         let mean = if long { 1_500.0 } else { 80.0 };
         let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
         let nests = self.rng.below(stay as usize + 1) as u64;
-        if let Some(errand) = &mut self.errand {
-            errand.inside = Some((now, now + stay));
-            if errand.wish.reentrant {
-                errand.nested = Nested::Planned(now + nests);
+        if let Some(request) = &mut self.request {
+            request.inside = Some((now, now + stay));
+            if request.lock_request.reentrant {
+                request.nested = Nested::Planned(now + nests);
             }
         }
         Step::Enters
@@ -309,29 +309,29 @@ impl Client {
 
     /// Makes the planned re-entrant acquisition, and follows its progress.
     fn nest(&mut self, now: u64, clock: u64) -> Step {
-        let Some(errand) = &mut self.errand else { return Step::Waits };
-        let (session, wish) = (errand.session, errand.wish.clone());
-        match errand.nested {
+        let Some(request) = &mut self.request else { return Step::Waits };
+        let (session, lock_request) = (request.session, request.lock_request.clone());
+        match request.nested {
             Nested::Planned(at) if now >= at => {
-                errand.nested = Nested::None;
+                request.nested = Nested::None;
                 let wire = self.wires.iter_mut().find(|wire| wire.link.session().id() == session);
-                let number = wire.and_then(|wire| wire.link.acquire(clock, wish));
-                if let (Some(errand), Some(number)) = (&mut self.errand, number) {
-                    errand.nested = Nested::Waiting(number);
+                let number = wire.and_then(|wire| wire.link.acquire(clock, lock_request));
+                if let (Some(request), Some(number)) = (&mut self.request, number) {
+                    request.nested = Nested::Waiting(number);
                 }
                 Step::Speaks
             }
             Nested::Waiting(number) => match self.progress(session, number) {
                 Some(Progress::Held(_)) if self.may_use(clock, session, number) => {
-                    if let Some(errand) = &mut self.errand {
-                        errand.nested = Nested::Held(number);
+                    if let Some(request) = &mut self.request {
+                        request.nested = Nested::Held(number);
                     }
                     Step::EntersNested
                 }
                 Some(Progress::Waiting(_) | Progress::Held(_)) => Step::Waits,
                 _ => {
-                    if let Some(errand) = &mut self.errand {
-                        errand.nested = Nested::None;
+                    if let Some(request) = &mut self.request {
+                        request.nested = Nested::None;
                     }
                     Step::Waits
                 }
@@ -342,25 +342,28 @@ impl Client {
 
     /// Releases the lock. Of two acquisitions of the same lock, either may be released first.
     fn leave(&mut self, now: u64, clock: u64) -> Step {
-        let Some(mut errand) = self.errand.take() else { return Step::Waits };
-        let session = errand.session;
-        match errand.nested {
+        let Some(mut request) = self.request.take() else { return Step::Waits };
+        let session = request.session;
+        match request.nested {
             Nested::Held(nested) => {
                 let stay = self.rng.exponential(50.0 * MS as f64) as u64;
-                let leaves =
-                    if self.rng.chance(0.5) { nested } else { std::mem::replace(&mut errand.number, nested) };
+                let leaves = if self.rng.chance(0.5) {
+                    nested
+                } else {
+                    std::mem::replace(&mut request.number, nested)
+                };
                 self.release(clock, session, leaves);
-                errand.nested = Nested::None;
-                errand.inside = errand.inside.map(|(since, _)| (since, now + stay));
-                self.errand = Some(errand);
+                request.nested = Nested::None;
+                request.inside = request.inside.map(|(since, _)| (since, now + stay));
+                self.request = Some(request);
                 return Step::LeavesOne(leaves);
             }
             Nested::Waiting(nested) => self.release(clock, session, nested),
             Nested::None | Nested::Planned(_) => {}
         }
-        let kept = self.wire(session).is_some_and(|wire| wire.link.keep_as_delegation(clock, errand.number));
+        let kept = self.wire(session).is_some_and(|wire| wire.link.keep_as_delegation(clock, request.number));
         if !kept {
-            self.release(clock, session, errand.number);
+            self.release(clock, session, request.number);
         }
         self.done(now);
         Step::Leaves
@@ -373,26 +376,26 @@ impl Client {
     }
 
     fn done(&mut self, now: u64) {
-        self.errand = None;
+        self.request = None;
         // Some clients request a lock again at once: they may then use a delegation while others wait.
         let at_once = self.rng.chance(0.2);
         self.next_wish_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
     }
 
-    fn errand(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<Errand> {
+    fn request(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<ClientRequest> {
         let again = self.last.take().filter(|_| self.rng.chance(0.4));
-        let wish = again.unwrap_or_else(|| self.wish(spec));
-        self.last = Some(wish.clone());
+        let lock_request = again.unwrap_or_else(|| self.lock_request(spec));
+        self.last = Some(lock_request.clone());
         let gives_up_ns = self.rng.chance(0.05).then(|| now + self.rng.below(600 * MS as usize) as u64);
         let link = &mut self.wires.last_mut()?.link;
         let session = link.session().id();
-        let number = match link.reenter(clock, &wish) {
+        let number = match link.reenter(clock, &lock_request) {
             Some(number) => number,
-            None => link.acquire(clock, wish.clone())?,
+            None => link.acquire(clock, lock_request.clone())?,
         };
         let nested = Nested::None;
-        Some(Errand {
-            wish,
+        Some(ClientRequest {
+            lock_request,
             since_ns: now,
             session,
             number,
@@ -403,7 +406,7 @@ impl Client {
         })
     }
 
-    fn wish(&mut self, spec: &ClusterSpec) -> LockRequest {
+    fn lock_request(&mut self, spec: &ClusterSpec) -> LockRequest {
         let rng = &mut self.rng;
         if spec.jobs > 0 && rng.chance(0.6) {
             return LockRequest::exclusive(LockName::new(format!("job-{}", rng.below(spec.jobs))));
@@ -422,34 +425,34 @@ impl Client {
             3 if place > spec.mutexes => LockMode::Permit { of: 3 },
             _ => mostly,
         };
-        let mut wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
+        let mut lock_request = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
         match rng.below(20) {
-            0 => wish.timeout_ns = Some(0),
-            1 => wish.timeout_ns = Some(rng.below(800 * MS as usize) as u64),
-            2 => wish.longest_hold_ns = Some(rng.below(100 * MS as usize) as u64),
+            0 => lock_request.timeout_ns = Some(0),
+            1 => lock_request.timeout_ns = Some(rng.below(800 * MS as usize) as u64),
+            2 => lock_request.longest_hold_ns = Some(rng.below(100 * MS as usize) as u64),
             _ => {}
         }
         if rng.chance(0.5) {
-            wish.delegated_entries = 1 + rng.below(4) as u32;
+            lock_request.delegated_entries = 1 + rng.below(4) as u32;
         }
-        wish.reentrant = rng.chance(0.15);
-        wish
+        lock_request.reentrant = rng.chance(0.15);
+        lock_request
     }
 
     /// The true time of the next step. `when` converts a reading of the client's clock to true time.
     pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
         let wake = self.wires.iter().map(|wire| wire.link.wake_ns()).min().unwrap_or(u64::MAX);
         let wake = if wake == u64::MAX { u64::MAX } else { when(wake) };
-        let own = match &self.errand {
+        let own = match &self.request {
             None => self.next_wish_ns,
-            Some(errand) => match (errand.inside, errand.nested, errand.gives_up_ns) {
+            Some(request) => match (request.inside, request.nested, request.gives_up_ns) {
                 (Some((_, until)), Nested::Planned(at), _) => until.min(at),
                 (Some((_, until)), ..) => until,
                 (None, _, Some(at)) => at.max(now + MS),
                 (None, _, None) => u64::MAX,
             },
         };
-        let again = self.errand.as_ref().and_then(|errand| errand.asks_again_ns).unwrap_or(u64::MAX);
+        let again = self.request.as_ref().and_then(|request| request.asks_again_ns).unwrap_or(u64::MAX);
         wake.min(own).min(again)
     }
 }

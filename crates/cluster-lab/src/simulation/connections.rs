@@ -8,9 +8,9 @@
 
 use super::clients::{Peer, Step};
 use super::faults::Fault;
-use super::sim::{Sim, What};
+use super::observer::{Inside, Property};
+use super::sim::{ScheduledEvent, Sim};
 use super::spec::MS;
-use super::watch::{Inside, Property};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{LockName, SessionId, ToClient};
 use lockkeeper_session::Connection;
@@ -40,7 +40,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         if !connected && (machine.up || machine.boots.is_multiple_of(2)) {
             let copies = self.net.send(self.now, peer.daemon, self.spec.members + client);
             if let Some(delay) = copies[0] {
-                self.after(delay, What::Connection(client, peer, Connects::Closed));
+                self.after(delay, ScheduledEvent::Connection(client, peer, Connects::Closed));
             }
         }
         connected
@@ -75,7 +75,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         } else {
             (CONNECT_NS, Connects::NotOpened)
         };
-        self.after(delay, What::Connection(client, peer, how));
+        self.after(delay, ScheduledEvent::Connection(client, peer, how));
     }
 
     pub(super) fn connection(&mut self, index: usize, peer: Peer, how: Connects) {
@@ -84,7 +84,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::Connection(index, peer, how));
+            return self
+                .after(state.paused_until_ns - self.now, ScheduledEvent::Connection(index, peer, how));
         }
         let (clock, lease_ns) = (state.clock.read(self.now), self.spec.config().cluster.lease_ns);
         let Some(wire) = self.clients[index].wire(peer.session) else { return };
@@ -106,20 +107,21 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.client_steps(index);
     }
 
-    pub(super) fn client_hears(&mut self, session: SessionId, said: ToClient) {
+    pub(super) fn client_hears(&mut self, session: SessionId, message: ToClient) {
         let index = session.client as usize;
-        if let Some(hoard) = index.checked_sub(self.spec.clients + self.spec.tenants) {
-            return self.hoard_hears(hoard, session, &said);
+        if let Some(long_holder) = index.checked_sub(self.spec.clients + self.spec.tenants) {
+            return self.hoard_hears(long_holder, session, &message);
         }
         let state = self.machines[self.spec.members + index];
         if !state.up {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::ToClient { session, said });
+            return self
+                .after(state.paused_until_ns - self.now, ScheduledEvent::ToClient { session, message });
         }
         if let Some(wire) = self.clients[index].wire(session) {
-            wire.link.receive(state.clock.read(self.now), said);
+            wire.link.receive(state.clock.read(self.now), message);
             self.client_steps(index);
         }
     }
@@ -130,7 +132,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::Look(index));
+            return self.after(state.paused_until_ns - self.now, ScheduledEvent::Look(index));
         }
         if self.now >= self.clients[index].wake_ns {
             self.clients[index].wake_ns = u64::MAX;
@@ -150,8 +152,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 Step::Waits | Step::Speaks => {}
                 Step::Enters => self.enters(index, false),
                 Step::EntersNested => self.enters(index, true),
-                Step::Leaves => self.watch.leaves(index),
-                Step::LeavesOne(number) => self.watch.leaves_one(index, number),
+                Step::Leaves => self.observer.leaves(index),
+                Step::LeavesOne(number) => self.observer.leaves_one(index, number),
                 Step::LosesLink { session, daemon, held, .. } => {
                     if held {
                         self.loses_hold(index, session, daemon);
@@ -164,7 +166,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let next = client.next_look(self.now, |reading| clock.when(reading)).max(self.now + 1);
         if next < client.wake_ns {
             client.wake_ns = next;
-            self.after(next - self.now, What::Look(index));
+            self.after(next - self.now, ScheduledEvent::Look(index));
         }
     }
 
@@ -182,11 +184,11 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 dials.push(peer);
             }
         }
-        for (peer, said) in messages {
+        for (peer, message) in messages {
             let copies = self.net.send(self.now, self.spec.members + index, peer.daemon);
             for delay in copies.into_iter().flatten() {
                 let delay = self.in_order(peer.session, true, delay);
-                self.after(delay, What::ToMember { client: index, peer, said: said.clone() });
+                self.after(delay, ScheduledEvent::ToMember { client: index, peer, message: message.clone() });
             }
         }
         for peer in dials {
@@ -196,27 +198,27 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     fn enters(&mut self, index: usize, nested: bool) {
         let client = &self.clients[index];
-        let Some(errand) = &client.errand else { return };
-        let (session, lock) = (errand.session, errand.wish.lock.clone());
-        let number = match errand.nested {
+        let Some(request) = &client.request else { return };
+        let (session, lock) = (request.session, request.lock_request.lock.clone());
+        let number = match request.nested {
             super::clients::Nested::Held(number) if nested => number,
-            _ => errand.number,
+            _ => request.number,
         };
         let fence = client.fence(session, number);
-        let outer = nested.then(|| client.fence(session, errand.number));
-        let (mode, reentrant) = (errand.wish.mode, errand.wish.reentrant);
+        let outer = nested.then(|| client.fence(session, request.number));
+        let (mode, reentrant) = (request.lock_request.mode, request.lock_request.reentrant);
         let who = Inside { client: index, session, number, mode, reentrant };
         let valid = self.relied_on(&lock);
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
         match outer {
-            None => self.watch.enters(self.now, &lock, who, fence, valid),
-            Some(outer) => self.watch.enters_nested(self.now, &lock, who, (outer, fence), valid),
+            None => self.observer.enters(self.now, &lock, who, fence, valid),
+            Some(outer) => self.observer.enters_nested(self.now, &lock, who, (outer, fence), valid),
         }
     }
 
     /// The acquisitions of a lock that clients may use now.
     pub(super) fn relied_on(&self, lock: &LockName) -> Vec<(SessionId, u64)> {
-        let inside = self.watch.inside.get(lock).map_or(&[][..], Vec::as_slice);
+        let inside = self.observer.inside.get(lock).map_or(&[][..], Vec::as_slice);
         let valid = |other: &&Inside| {
             let machine = &self.machines[self.spec.members + other.client];
             let clock = machine.clock.read(self.now);
@@ -234,12 +236,12 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     fn loses_hold(&mut self, index: usize, session: SessionId, daemon: usize) {
         let machine = self.spec.members + index;
-        self.watch.leaves(index);
-        self.watch.outcome.lost += 1;
+        self.observer.leaves(index);
+        self.observer.outcome.lost += 1;
         let spared = self.now >= self.hit_until_ns[daemon] && self.now >= self.hit_until_ns[machine];
         if self.spec.spares_survivors() && spared {
             let how = format!("{session} loses what it holds at M{}, to which nothing happened", daemon + 1);
-            self.watch.broken(self.now, Property::Survivors, how);
+            self.observer.broken(self.now, Property::Survivors, how);
         }
     }
 }

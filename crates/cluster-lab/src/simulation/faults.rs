@@ -123,7 +123,7 @@ impl fmt::Display for Fault {
 
 /// One occurrence of a fault. Machines are numbered with the members first.
 #[derive(Clone, Debug)]
-pub enum Trouble {
+pub enum FaultEvent {
     /// A machine crashes and restarts later, with or without its disk.
     Crash { machine: usize, wipe: bool, back_ns: u64 },
     /// A machine pauses.
@@ -142,7 +142,7 @@ pub enum Trouble {
     LoseAll { back_ns: Vec<u64> },
 }
 
-impl Trouble {
+impl FaultEvent {
     /// Whether it lasts until the end of the run.
     pub(crate) fn is_for_good(&self) -> bool {
         matches!(self, Self::Cut { until_ns: u64::MAX, .. })
@@ -150,84 +150,85 @@ impl Trouble {
 }
 
 /// Draws the faults of a run, sorted by time.
-pub fn draw(spec: &ClusterSpec, rng: &mut Rng) -> Vec<(u64, Trouble)> {
+pub fn draw(spec: &ClusterSpec, rng: &mut Rng) -> Vec<(u64, FaultEvent)> {
     let kinds: Vec<Fault> = {
         let drawn =
             |fault: &Fault| !matches!(fault, Fault::Loss | Fault::Duplicate | Fault::Delay | Fault::Drift);
         spec.faults.iter().copied().filter(drawn).collect()
     };
-    let mut troubles = Vec::new();
+    let mut fault_events = Vec::new();
     if kinds.is_empty() {
-        return troubles;
+        return fault_events;
     }
     let mut at = 2_500 * MS;
     while at < spec.chaos_ns {
         let until = at + 50 * MS + rng.exponential(1_500.0 * MS as f64) as u64;
         let until = until.min(spec.chaos_ns);
-        trouble(spec, *rng.pick(&kinds), at, until, rng, &mut troubles);
+        fault_event(spec, *rng.pick(&kinds), at, until, rng, &mut fault_events);
         // Faults come one at a time if survivors must keep their holds; otherwise they overlap.
         at += if spec.spares_survivors() { 5_000 * MS } else { rng.exponential(900.0 * MS as f64) as u64 };
     }
-    troubles.sort_by_key(|&(at, _)| at);
-    troubles
+    fault_events.sort_by_key(|&(at, _)| at);
+    fault_events
 }
 
-fn trouble(
+fn fault_event(
     spec: &ClusterSpec,
     kind: Fault,
     at: u64,
     until: u64,
     rng: &mut Rng,
-    troubles: &mut Vec<(u64, Trouble)>,
+    fault_events: &mut Vec<(u64, FaultEvent)>,
 ) {
     let member = rng.below(spec.members);
     let client = spec.members + rng.below(spec.clients + spec.tenants);
-    let isolated = troubles.iter().any(|(_, trouble)| trouble.is_for_good());
-    let mut add = |trouble| troubles.push((at, trouble));
+    let isolated = fault_events.iter().any(|(_, fault_event)| fault_event.is_for_good());
+    let mut add = |fault_event| fault_events.push((at, fault_event));
     match kind {
-        Fault::Crash => add(Trouble::Crash { machine: member, wipe: false, back_ns: until }),
-        Fault::Wipe => add(Trouble::Crash { machine: member, wipe: true, back_ns: until }),
+        Fault::Crash => add(FaultEvent::Crash { machine: member, wipe: false, back_ns: until }),
+        Fault::Wipe => add(FaultEvent::Crash { machine: member, wipe: true, back_ns: until }),
         Fault::RestartAll if rng.chance(0.3) => {
             for machine in 0..spec.members {
                 let back_ns = at + rng.below(500 * MS as usize) as u64;
-                add(Trouble::Crash { machine, wipe: false, back_ns });
+                add(FaultEvent::Crash { machine, wipe: false, back_ns });
             }
         }
-        Fault::Pause => {
-            add(Trouble::Pause { machine: member, until_ns: until + rng.below(2_500 * MS as usize) as u64 })
-        }
+        Fault::Pause => add(FaultEvent::Pause {
+            machine: member,
+            until_ns: until + rng.below(2_500 * MS as usize) as u64,
+        }),
         Fault::Hiccup => {
-            add(Trouble::Pause { machine: member, until_ns: at + rng.below(400 * MS as usize) as u64 })
+            add(FaultEvent::Pause { machine: member, until_ns: at + rng.below(400 * MS as usize) as u64 })
         }
         Fault::Cut => {
             let until_ns = until + rng.below(1_500 * MS as usize) as u64;
-            add(Trouble::Cut { ways: ways(spec, member, rng), until_ns });
+            add(FaultEvent::Cut { ways: ways(spec, member, rng), until_ns });
         }
-        Fault::Leader => add(Trouble::Leader),
+        Fault::Leader => add(FaultEvent::Leader),
         Fault::Leave => {
-            add(Trouble::Leave { machine: member, timeout_ns: rng.below(1_500 * MS as usize) as u64 })
+            add(FaultEvent::Leave { machine: member, timeout_ns: rng.below(1_500 * MS as usize) as u64 })
         }
-        Fault::Settings => add(Trouble::Change(spec.settings(rng))),
+        Fault::Settings => add(FaultEvent::Change(spec.settings(rng))),
         Fault::LoseAll if rng.chance(0.2) => {
             let back_ns = (0..spec.members).map(|_| at + (20 + rng.below(400) as u64) * MS).collect();
-            add(Trouble::LoseAll { back_ns });
+            add(FaultEvent::LoseAll { back_ns });
         }
         // The other members still have a majority.
         Fault::Isolate if !isolated && spec.members >= 3 => {
             let others = (0..spec.members).filter(|other| *other != member);
             let ways = others.flat_map(|other| [(member, other), (other, member)]).collect();
-            add(Trouble::Cut { ways, until_ns: u64::MAX });
+            add(FaultEvent::Cut { ways, until_ns: u64::MAX });
         }
-        Fault::Revoke => add(Trouble::Revoke { place: rng.below(usize::MAX) }),
+        Fault::Revoke => add(FaultEvent::Revoke { place: rng.below(usize::MAX) }),
         Fault::Client => match rng.below(3) {
-            0 => add(Trouble::Crash { machine: client, wipe: true, back_ns: until }),
-            1 => add(Trouble::Pause { machine: client, until_ns: until + 500 * MS }),
+            0 => add(FaultEvent::Crash { machine: client, wipe: true, back_ns: until }),
+            1 => add(FaultEvent::Pause { machine: client, until_ns: until + 500 * MS }),
             _ => {
                 let (out, back) = (rng.chance(0.7), rng.chance(0.7));
                 let ways =
                     (0..spec.members).flat_map(|member| [(client, member, out), (member, client, back)]);
                 let ways = ways.filter(|way| way.2).map(|(from, to, _)| (from, to)).collect();
-                add(Trouble::Cut { ways, until_ns: until });
+                add(FaultEvent::Cut { ways, until_ns: until });
             }
         },
         _ => {}

@@ -5,10 +5,10 @@
 //! process, because the tenant relies on the daemon's last reply: a revoked hold, and the holds of a session that
 //! the member has ended, are released only after the validity that the daemon has reported has expired.
 
-use super::sim::{Sim, What};
+use super::observer::Inside;
+use super::sim::{ScheduledEvent, Sim};
 use super::spec::{ClusterSpec, MS};
-use super::tenants::{Doing, Lease, Life, Renew, Turn};
-use super::watch::Inside;
+use super::tenants::{Lease, Renewal, RenewalReply, TenantState, TenantStep};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{BugSwitch, Ended, LockMode, SessionId, ToClient, ToMember, certainly_left};
 
@@ -24,7 +24,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     pub(super) fn wake_tenant(&mut self, tenant: usize) {
         self.tenant_wake_ns[tenant] = self.now;
-        self.after(0, What::Tenant(tenant));
+        self.after(0, ScheduledEvent::Tenant(tenant));
     }
 
     fn tenant_machine(&self, tenant: usize) -> usize {
@@ -37,7 +37,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::Tenant(tenant));
+            return self.after(state.paused_until_ns - self.now, ScheduledEvent::Tenant(tenant));
         }
         self.tenant_steps(tenant);
     }
@@ -47,43 +47,48 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let clock = self.machines[machine].clock;
         let turn = self.tenants[tenant].step(self.now, clock.read(self.now), self.spec);
         match turn {
-            Turn::Waits => {}
-            Turn::Enters => self.tenant_enters(tenant),
-            Turn::Leaves => self.watch.leaves(self.spec.clients + tenant),
+            TenantStep::Waits => {}
+            TenantStep::Enters => self.tenant_enters(tenant),
+            TenantStep::Leaves => self.observer.leaves(self.spec.clients + tenant),
         }
-        if turn != Turn::Waits {
+        if turn != TenantStep::Waits {
             self.tell(|| format!("T{tenant}"), &turn);
         }
         if let Some(renew) = self.tenants[tenant].renewal(self.now, clock.read(self.now), self.spec) {
             let daemon = self.tenants[tenant].daemon;
             let boot = self.machines[daemon].boots;
             for delay in self.net.send(self.now, machine, daemon).into_iter().flatten() {
-                self.after(delay, What::Renew { tenant, daemon, boot, renew: renew.clone() });
+                self.after(delay, ScheduledEvent::Renewal { tenant, daemon, boot, renew: renew.clone() });
             }
         }
         let next = self.tenants[tenant].next_look(self.now, |reading| clock.when(reading)).max(self.now + 1);
         self.tenant_wake_ns[tenant] = next;
-        self.after(next - self.now, What::Tenant(tenant));
+        self.after(next - self.now, ScheduledEvent::Tenant(tenant));
     }
 
     fn tenant_enters(&mut self, tenant: usize) {
         let it = &self.tenants[tenant];
-        let (Some(wish), Some(((session, number), _, fence))) = (&it.wish, it.hold) else { return };
-        let (lock, client) = (wish.lock.clone(), self.spec.clients + tenant);
+        let (Some(lock_request), Some(((session, number), _, fence))) = (&it.lock_request, it.hold) else {
+            return;
+        };
+        let (lock, client) = (lock_request.lock.clone(), self.spec.clients + tenant);
         let who = Inside { client, session, number, mode: LockMode::Exclusive, reentrant: false };
         let valid = self.relied_on(&lock);
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
-        self.watch.outcome.leased += 1;
-        self.watch.enters(self.now, &lock, who, fence, valid);
+        self.observer.outcome.leased += 1;
+        self.observer.enters(self.now, &lock, who, fence, valid);
     }
 
-    pub(super) fn tenant_hears(&mut self, tenant: usize, daemon: usize, life: Life) {
+    pub(super) fn tenant_hears(&mut self, tenant: usize, daemon: usize, life: RenewalReply) {
         let state = self.machines[self.tenant_machine(tenant)];
         if !state.up {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::Life { tenant, daemon, life });
+            return self.after(
+                state.paused_until_ns - self.now,
+                ScheduledEvent::RenewalReply { tenant, daemon, life },
+            );
         }
         if self.tenants[tenant].daemon == daemon {
             self.tenants[tenant].hears(self.now, &life);
@@ -93,7 +98,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     /// Describes a tenant that has waited since `latest` or longer.
     pub(super) fn waiting_tenant(&self, latest: u64) -> Option<String> {
-        let waits = |doing| matches!(doing, Doing::Waits(since) if since <= latest);
+        let waits = |doing| matches!(doing, TenantState::Waits(since) if since <= latest);
         let tenant = self.tenants.iter().position(|tenant| waits(tenant.doing))?;
         Some(format!("tenant {tenant} at M{} still waits", self.tenants[tenant].daemon + 1))
     }
@@ -101,13 +106,13 @@ impl<P: MutualExclusion> Sim<'_, P> {
     // ---- The daemon's side.
 
     /// Handles a renewal that arrives at a daemon.
-    pub(super) fn renewed(&mut self, tenant: usize, (daemon, boot): (usize, u64), renew: Renew) {
+    pub(super) fn renewed(&mut self, tenant: usize, (daemon, boot): (usize, u64), renew: Renewal) {
         let state = self.machines[daemon];
         if !state.up || state.boots != boot {
             return;
         }
         if self.now < state.paused_until_ns {
-            let what = What::Renew { tenant, daemon, boot, renew };
+            let what = ScheduledEvent::Renewal { tenant, daemon, boot, renew };
             return self.after(state.paused_until_ns - self.now, what);
         }
         let clock = state.clock.read(self.now);
@@ -126,7 +131,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.look_after_leases(daemon, boot, true);
         let copies = self.net.send(self.now, daemon, self.tenant_machine(tenant));
         for delay in copies.into_iter().flatten() {
-            self.after(delay, What::Life { tenant, daemon, life: life.clone() });
+            self.after(delay, ScheduledEvent::RenewalReply { tenant, daemon, life: life.clone() });
         }
     }
 
@@ -139,17 +144,17 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let clock = self.machines[machine].clock.read(self.now);
         let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { return };
         let session = lease.session.id();
-        for said in lease.session.all_messages(clock) {
-            self.after(0, What::Local { machine, session, said });
+        for message in lease.session.all_messages(clock) {
+            self.after(0, ScheduledEvent::Local { machine, session, message });
         }
     }
 
     /// Handles a message of the member to a local session of the daemon.
-    pub(super) fn lease_hears(&mut self, machine: usize, session: SessionId, said: ToClient) {
+    pub(super) fn lease_hears(&mut self, machine: usize, session: SessionId, message: ToClient) {
         let clock = self.machines[machine].clock.read(self.now);
         let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
         let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };
-        match said {
+        match message {
             ToClient::Ended { number, outcome: Ended::Revoked } if lease.is_current(number) => {
                 lease.revoked = true
             }
@@ -162,7 +167,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 lease.revoked |= !current.is_empty();
                 lease.session.receive(clock, ToClient::Alive { generation, sent_ns, duration_ns, revoked });
             }
-            said => drop(lease.session.receive(clock, said)),
+            message => drop(lease.session.receive(clock, message)),
         }
     }
 
@@ -175,7 +180,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             return;
         }
         if self.now < state.paused_until_ns {
-            let what = What::Leases { machine, boot };
+            let what = ScheduledEvent::Leases { machine, boot };
             return self.after(state.paused_until_ns - self.now, what);
         }
         if self.now < self.lease_wake_ns.get(&machine).copied().unwrap_or(0) && !renewed {
@@ -189,7 +194,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { continue };
             let (session, over) = (lease.session.id(), clock >= lease.deadline_ns);
             if over || lease.session.is_lost(clock) {
-                self.after(0, What::Local { machine, session, said: ToMember::Close });
+                self.after(0, ScheduledEvent::Local { machine, session, message: ToMember::Close });
                 if over {
                     self.leases.remove(&(machine, tenant));
                     continue;
@@ -212,7 +217,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             let at = next.min(self.now + BEAT_NS).max(self.now + 1);
             if *planned <= self.now || at < *planned {
                 *planned = at;
-                self.after(at - self.now, What::Leases { machine, boot });
+                self.after(at - self.now, ScheduledEvent::Leases { machine, boot });
             }
         }
     }

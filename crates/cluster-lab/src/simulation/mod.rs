@@ -15,32 +15,32 @@
 //! | `net` | cut links; lost, duplicated and delayed messages |
 //! | `consensus` | the model of the consensus port |
 //! | `faults` | draws the schedule of the faults |
-//! | `troubles` | applies the faults and repairs them |
+//! | `fault_injection` | applies the faults and repairs them |
 //! | `clients` | clients: which locks they request, and how long they hold them |
-//! | `hoards` | clients that hold hundreds of locks |
+//! | `long_holders` | clients that hold hundreds of locks |
 //! | `connections` | drives the clients' links: connections to daemons, messages, timers |
 //! | `tenants`, `leases` | clients without a session of their own, and the daemons' half of their leases |
-//! | [`watch`] | the properties that every run must satisfy |
+//! | [`observer`] | the properties that every run must satisfy |
 
 mod clients;
 mod connections;
 mod consensus;
-mod faults;
 #[cfg(test)]
-mod histories;
-mod hoards;
+mod consensus_tests;
+mod fault_injection;
+mod faults;
 mod leases;
+mod long_holders;
 mod machine;
 mod net;
+pub mod observer;
 mod runner;
 mod sim;
 pub mod spec;
 mod tenants;
-mod troubles;
-pub mod watch;
 
 pub use faults::Fault;
+pub use observer::{Outcome, Property};
 pub use runner::{ClusterReport, Found, algorithms, run, run_traced};
 pub use sim::{Line, Trace};
 pub use spec::ClusterSpec;
-pub use watch::{Outcome, Property};

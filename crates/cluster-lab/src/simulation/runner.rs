@@ -1,8 +1,8 @@
 //! Runs clusters with an algorithm given by name, for many seeds, on all cores.
 
+use super::observer::{Outcome, Property};
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
-use super::watch::{Outcome, Property};
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_lab::{Error, Progress};
 use rayon::prelude::*;

@@ -3,14 +3,14 @@
 use super::clients::{Client, Peer};
 use super::connections::Connects;
 use super::consensus::{Consensus, Later, Reach};
-use super::faults::{self, Fault, Trouble};
-use super::hoards::Hoard;
+use super::faults::{self, Fault, FaultEvent};
 use super::leases::LOCAL;
+use super::long_holders::LongHolder;
 use super::machine::{Clock, Machine};
 use super::net::Net;
+use super::observer::{Observer, Outcome, Property};
 use super::spec::{ClusterSpec, MS};
-use super::tenants::{Lease, Life, Renew, Tenant};
-use super::watch::{Outcome, Property, Watch};
+use super::tenants::{Lease, Renewal, RenewalReply, Tenant};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_lab::simulator::queue::Queue;
 use lockkeeper_lab::simulator::rng::{Purpose, Rng};
@@ -25,47 +25,47 @@ pub(super) type Message<P> = <P as Protocol>::Message;
 
 /// A scheduled event.
 #[derive(Clone, Debug)]
-pub(super) enum What<M> {
+pub(super) enum ScheduledEvent<M> {
     /// A frame of the cluster with this number.
     Frame(u64, Frame<M>),
     ToMember {
         client: usize,
         peer: Peer,
-        said: ToMember,
+        message: ToMember,
     },
     ToClient {
         session: SessionId,
-        said: ToClient,
+        message: ToClient,
     },
     Port(usize, u64, PortEvent),
     Tick(usize, u64),
     Look(usize),
     Connection(usize, Peer, Connects),
     Tenant(usize),
-    Renew {
+    Renewal {
         tenant: usize,
         daemon: usize,
         boot: u64,
-        renew: Renew,
+        renew: Renewal,
     },
-    Life {
+    RenewalReply {
         tenant: usize,
         daemon: usize,
-        life: Life,
+        life: RenewalReply,
     },
     Local {
         machine: usize,
         session: SessionId,
-        said: ToMember,
+        message: ToMember,
     },
     Leases {
         machine: usize,
         boot: u64,
     },
-    Hoard(usize),
+    LongHolder(usize),
     /// An event of the voters of the cluster with this number.
     Consensus(u64, Later),
-    Trouble(usize),
+    FaultEvent(usize),
     Back {
         machine: usize,
         wipe: bool,
@@ -83,14 +83,14 @@ pub type Trace<'a> = &'a mut dyn FnMut(Line<'_>);
 pub struct Sim<'a, P: MutualExclusion> {
     pub(super) spec: &'a ClusterSpec,
     pub(super) now: u64,
-    queue: Queue<What<Message<P>>>,
+    queue: Queue<ScheduledEvent<Message<P>>>,
     pub(super) machines: Vec<Machine>,
     pub(super) members: Vec<Option<Member<P, Option<BugSwitch>>>>,
     lives: u64,
     /// When each member's next tick is scheduled.
     tick_ns: Vec<u64>,
     pub(super) clients: Vec<Client>,
-    pub(super) hoards: Vec<Hoard>,
+    pub(super) long_holders: Vec<LongHolder>,
     pub(super) tenants: Vec<Tenant>,
     /// When each tenant takes its next step.
     pub(super) tenant_wake_ns: Vec<u64>,
@@ -101,10 +101,10 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) lease_wake_ns: BTreeMap<usize, u64>,
     pub(super) net: Net,
     pub(super) consensus: Consensus,
-    troubles: Vec<(u64, Trouble)>,
+    fault_events: Vec<(u64, FaultEvent)>,
     /// For each machine, the time until which its clients may lose their holds because of a recent fault.
     pub(super) hit_until_ns: Vec<u64>,
-    pub(super) watch: Watch,
+    pub(super) observer: Observer,
     /// The arrival time of the last message of each session: at the member (`true`) and at the client (`false`).
     pub(super) arrivals: BTreeMap<(SessionId, bool), u64>,
     out: Out<Message<P>>,
@@ -129,7 +129,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// Creates a run at its start. Returns an error if the specification is invalid.
     pub fn new(spec: &'a ClusterSpec, seed: u64, trace: Option<Trace<'a>>) -> Result<Self, String> {
         let mut rng = Rng::new(seed, Purpose::Faults);
-        let machines = spec.members + spec.clients + spec.tenants + spec.hoards;
+        let machines = spec.members + spec.clients + spec.tenants + spec.long_holders;
         let drifts = spec.faults.contains(&Fault::Drift);
         let clock =
             |rng: &mut Rng| if drifts { Clock::draw(ClusterSpec::DRIFT_PPM, rng) } else { Clock::right() };
@@ -153,7 +153,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             lives: 0,
             tick_ns: vec![u64::MAX; spec.members],
             clients: (0..spec.clients).map(client).collect(),
-            hoards: (0..spec.hoards).map(|number| Hoard::new(number, spec)).collect(),
+            long_holders: (0..spec.long_holders).map(|number| LongHolder::new(number, spec)).collect(),
             tenants: (0..spec.tenants).map(tenant).collect(),
             tenant_wake_ns: vec![0; spec.tenants],
             leases: BTreeMap::new(),
@@ -161,16 +161,16 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             lease_wake_ns: BTreeMap::new(),
             net: Net::new(Rng::new(seed, Purpose::Network), spec.faults.clone(), spec.chaos_ns),
             consensus,
-            troubles: faults::draw(spec, &mut rng),
+            fault_events: faults::draw(spec, &mut rng),
             hit_until_ns: vec![0; machines.len()],
             machines,
-            watch: Watch::default(),
+            observer: Observer::default(),
             arrivals: BTreeMap::new(),
             out: Out::default(),
             configuring: Rng::new(!seed, Purpose::Faults),
             trace,
         };
-        sim.watch.outcome.seed = seed;
+        sim.observer.outcome.seed = seed;
         sim.begin()?;
         Ok(sim)
     }
@@ -180,22 +180,22 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.begin_life(machine)?;
         }
         for client in 0..self.clients.len() {
-            self.after(client as u64 * MS, What::Look(client));
+            self.after(client as u64 * MS, ScheduledEvent::Look(client));
         }
         for tenant in 0..self.tenants.len() {
-            self.after(0, What::Tenant(tenant));
+            self.after(0, ScheduledEvent::Tenant(tenant));
         }
-        for hoard in 0..self.hoards.len() {
-            self.after(1_000 * MS, What::Hoard(hoard));
+        for long_holder in 0..self.long_holders.len() {
+            self.after(1_000 * MS, ScheduledEvent::LongHolder(long_holder));
         }
-        self.after(0, What::Consensus(0, Later::Look));
-        for trouble in 0..self.troubles.len() {
-            self.after(self.troubles[trouble].0, What::Trouble(trouble));
+        self.after(0, ScheduledEvent::Consensus(0, Later::Look));
+        for fault_event in 0..self.fault_events.len() {
+            self.after(self.fault_events[fault_event].0, ScheduledEvent::FaultEvent(fault_event));
         }
         Ok(())
     }
 
-    pub(super) fn after(&mut self, delay: u64, what: What<Message<P>>) {
+    pub(super) fn after(&mut self, delay: u64, what: ScheduledEvent<Message<P>>) {
         self.queue.push(Time::from_ticks(self.now + delay), what);
     }
 
@@ -216,7 +216,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         self.members[machine] = Some(Member::new(node, config, clock)?);
         self.tick_ns[machine] = self.now;
-        self.after(0, What::Tick(machine, self.lives));
+        self.after(0, ScheduledEvent::Tick(machine, self.lives));
         self.tell(|| node.to_string(), &"begins");
         Ok(())
     }
@@ -224,66 +224,68 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// Runs to the end, or to the first broken promise.
     pub fn run(mut self) -> Outcome {
         while let Some((at, what)) = self.queue.pop() {
-            if at.ticks() >= self.spec.end_ns() || self.watch.outcome.broken.is_some() {
+            if at.ticks() >= self.spec.end_ns() || self.observer.outcome.broken.is_some() {
                 break;
             }
             self.now = at.ticks();
             self.happens(what);
         }
         self.check_service();
-        self.watch.outcome
+        self.observer.outcome
     }
 
-    fn happens(&mut self, what: What<Message<P>>) {
+    fn happens(&mut self, what: ScheduledEvent<Message<P>>) {
         match what {
-            What::Frame(cluster, frame) => {
+            ScheduledEvent::Frame(cluster, frame) => {
                 // Members drop frames of another cluster, even of one with the same name and members.
                 if cluster == self.consensus.cluster {
                     let machine = frame.to.0 as usize - 1;
-                    self.at(machine, |frame| What::Frame(cluster, frame), frame, Event::Frame);
+                    self.at(machine, |frame| ScheduledEvent::Frame(cluster, frame), frame, Event::Frame);
                 }
             }
-            What::ToMember { client, peer, said } => {
+            ScheduledEvent::ToMember { client, peer, message } => {
                 if self.is_connected(client, peer) {
-                    self.watch.requested(peer.session, &said);
-                    let again = |said| What::ToMember { client, peer, said };
-                    self.at(peer.daemon, again, said, |said| Event::Client(peer.session, said));
+                    self.observer.requested(peer.session, &message);
+                    let again = |message| ScheduledEvent::ToMember { client, peer, message };
+                    self.at(peer.daemon, again, message, |message| Event::Client(peer.session, message));
                 }
             }
-            What::ToClient { session, said } => self.client_hears(session, said),
-            What::Port(machine, life, event) => {
+            ScheduledEvent::ToClient { session, message } => self.client_hears(session, message),
+            ScheduledEvent::Port(machine, life, event) => {
                 if self.life(machine) == Some(life) {
-                    self.at(machine, |event| What::Port(machine, life, event), event, Event::Port);
+                    self.at(machine, |event| ScheduledEvent::Port(machine, life, event), event, Event::Port);
                 }
             }
-            What::Tick(machine, life) => {
+            ScheduledEvent::Tick(machine, life) => {
                 if self.life(machine) == Some(life) && self.now >= self.tick_ns[machine] {
-                    self.at(machine, |()| What::Tick(machine, life), (), |()| Event::Tick);
+                    self.at(machine, |()| ScheduledEvent::Tick(machine, life), (), |()| Event::Tick);
                 }
             }
-            What::Look(client) => self.look(client),
-            What::Connection(client, peer, how) => self.connection(client, peer, how),
-            What::Tenant(tenant) => self.tenant_looks(tenant),
-            What::Renew { tenant, daemon, boot, renew } => self.renewed(tenant, (daemon, boot), renew),
-            What::Life { tenant, daemon, life } => self.tenant_hears(tenant, daemon, life),
-            What::Local { machine, session, said } => {
-                let again = |said| What::Local { machine, session, said };
-                self.watch.requested(session, &said);
-                self.at(machine, again, said, |said| Event::Client(session, said));
+            ScheduledEvent::Look(client) => self.look(client),
+            ScheduledEvent::Connection(client, peer, how) => self.connection(client, peer, how),
+            ScheduledEvent::Tenant(tenant) => self.tenant_looks(tenant),
+            ScheduledEvent::Renewal { tenant, daemon, boot, renew } => {
+                self.renewed(tenant, (daemon, boot), renew)
             }
-            What::Leases { machine, boot } => self.look_after_leases(machine, boot, false),
-            What::Hoard(hoard) => self.look_at_hoard(hoard),
+            ScheduledEvent::RenewalReply { tenant, daemon, life } => self.tenant_hears(tenant, daemon, life),
+            ScheduledEvent::Local { machine, session, message } => {
+                let again = |message| ScheduledEvent::Local { machine, session, message };
+                self.observer.requested(session, &message);
+                self.at(machine, again, message, |message| Event::Client(session, message));
+            }
+            ScheduledEvent::Leases { machine, boot } => self.look_after_leases(machine, boot, false),
+            ScheduledEvent::LongHolder(long_holder) => self.look_at_hoard(long_holder),
             // Events of voters that have since lost their disks are dropped.
-            What::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
-                self.after(0, What::Consensus(self.consensus.cluster, Later::Look));
+            ScheduledEvent::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
+                self.after(0, ScheduledEvent::Consensus(self.consensus.cluster, Later::Look));
             }
-            What::Consensus(cluster, _) if cluster != self.consensus.cluster => {}
-            What::Consensus(_, later) => self.consensus(|consensus, now, reach, later_on, told| {
+            ScheduledEvent::Consensus(cluster, _) if cluster != self.consensus.cluster => {}
+            ScheduledEvent::Consensus(_, later) => self.consensus(|consensus, now, reach, later_on, told| {
                 consensus.happens(now, later, reach, later_on, told);
             }),
-            What::Trouble(number) => self.trouble(self.troubles[number].1.clone()),
-            What::Back { machine, wipe } => self.back(machine, wipe),
-            What::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.mend(from, to)),
+            ScheduledEvent::FaultEvent(number) => self.inject(self.fault_events[number].1.clone()),
+            ScheduledEvent::Back { machine, wipe } => self.back(machine, wipe),
+            ScheduledEvent::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.mend(from, to)),
         }
     }
 
@@ -295,7 +297,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     pub(super) fn at<T>(
         &mut self,
         machine: usize,
-        again: impl FnOnce(T) -> What<Message<P>>,
+        again: impl FnOnce(T) -> ScheduledEvent<Message<P>>,
         what: T,
         event: impl FnOnce(T) -> Event<Message<P>>,
     ) {
@@ -322,7 +324,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let wake = state.clock.when(member.wake_ns()).max(self.now + 1);
         if wake < self.tick_ns[machine] || self.now >= self.tick_ns[machine] {
             self.tick_ns[machine] = wake;
-            self.after(wake - self.now, What::Tick(machine, node.incarnation));
+            self.after(wake - self.now, ScheduledEvent::Tick(machine, node.incarnation));
         }
         let cost = out.work as u64 * self.spec.item_ns;
         self.machines[machine].busy_until_ns = self.now + cost;
@@ -331,7 +333,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         if cost > ClusterSpec::LONGEST_STEP_NS {
             let how = format!("a step of {node} touches {} items and takes {} ms", out.work, cost / MS);
-            self.watch.broken(self.now, Property::Steps, how);
+            self.observer.broken(self.now, Property::Steps, how);
         }
         self.take(machine, node, &mut out);
         self.out = out;
@@ -341,7 +343,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     fn take(&mut self, machine: usize, node: Node, out: &mut Out<Message<P>>) {
         for note in out.notes.drain(..) {
             self.tell(|| node.to_string(), &note);
-            self.watch.note(self.now, node, &note);
+            self.observer.note(self.now, node, &note);
             match note {
                 Note::Started { view, .. } => self.check_leases(&view),
                 Note::Left => self.left(machine),
@@ -353,25 +355,25 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }
         }
         for frame in out.frames.drain(..) {
-            self.watch.outcome.frames += 1;
+            self.observer.outcome.frames += 1;
             let copies = self.net.send(self.now, machine, frame.to.0 as usize - 1);
             for delay in copies.into_iter().flatten() {
-                self.after(delay, What::Frame(self.consensus.cluster, frame.clone()));
+                self.after(delay, ScheduledEvent::Frame(self.consensus.cluster, frame.clone()));
             }
         }
         let clock = self.machines[machine].clock.read(self.now);
         let lease_left_ns = self.members[machine].as_ref().map_or(0, |member| member.lease_left_ns(clock));
-        for (session, said) in out.clients.drain(..) {
-            self.tell(|| format!("{node} to {session}"), &said);
-            self.watch.says(self.now, node, session, &said, lease_left_ns);
+        for (session, message) in out.clients.drain(..) {
+            self.tell(|| format!("{node} to {session}"), &message);
+            self.observer.says(self.now, node, session, &message, lease_left_ns);
             if session.client >= LOCAL {
-                self.lease_hears(machine, session, said);
+                self.lease_hears(machine, session, message);
                 continue;
             }
             let copies = self.net.send(self.now, machine, self.spec.members + session.client as usize);
             for delay in copies.into_iter().flatten() {
                 let delay = self.in_order(session, false, delay);
-                self.after(delay, What::ToClient { session, said: said.clone() });
+                self.after(delay, ScheduledEvent::ToClient { session, message: message.clone() });
             }
         }
         for request in out.port.drain(..) {
@@ -387,11 +389,11 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let reach = Machines(&self.machines, &self.net, self.now);
         act(&mut self.consensus, self.now, &reach, &mut later, &mut told);
         for (delay, what) in later {
-            self.after(delay, What::Consensus(self.consensus.cluster, what));
+            self.after(delay, ScheduledEvent::Consensus(self.consensus.cluster, what));
         }
         for (machine, event) in told {
             if let Some(life) = self.life(machine) {
-                self.after(0, What::Port(machine, life, event));
+                self.after(0, ScheduledEvent::Port(machine, life, event));
             }
         }
     }
@@ -412,33 +414,38 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                     view.epoch,
                     member.node()
                 );
-                return self.watch.broken(self.now, Property::LeasesOver, how);
+                return self.observer.broken(self.now, Property::LeasesOver, how);
             }
         }
     }
 
     /// Reports a violation of [`Property::Service`] if a client has waited for too long since the faults ended.
     fn check_service(&mut self) {
-        if self.watch.outcome.broken.is_some() {
+        if self.observer.outcome.broken.is_some() {
             return;
         }
         let latest = self.spec.end_ns() - ClusterSpec::PATIENCE_NS;
         let waits = |client: &Client| {
-            client.errand.as_ref().is_some_and(|errand| errand.inside.is_none() && errand.since_ns <= latest)
+            client
+                .request
+                .as_ref()
+                .is_some_and(|request| request.inside.is_none() && request.since_ns <= latest)
         };
         let waiting = self.clients.iter_mut().find(|client| waits(client)).map(|client| {
-            let errand = client.errand.clone();
-            let lock = errand.as_ref().map(|errand| errand.wish.lock.to_string()).unwrap_or_default();
-            let wire = errand.and_then(|errand| client.wire(errand.session));
+            let request = client.request.clone();
+            let lock =
+                request.as_ref().map(|request| request.lock_request.lock.to_string()).unwrap_or_default();
+            let wire = request.and_then(|request| client.wire(request.session));
             let (session, connection) =
                 wire.map(|wire| (wire.link.session().id().to_string(), wire.link.connection())).unzip();
             format!("{} still waits for {lock}: {connection:?}", session.unwrap_or_default())
         });
-        let waiting = waiting.or_else(|| self.hoards.iter().find_map(|hoard| hoard.lacks(latest)));
-        let served = self.watch.outcome.entries > 0;
+        let waiting =
+            waiting.or_else(|| self.long_holders.iter().find_map(|long_holder| long_holder.lacks(latest)));
+        let served = self.observer.outcome.entries > 0;
         let waiting = waiting.or_else(|| self.waiting_tenant(latest));
         if let Some(how) = waiting.or_else(|| (!served).then(|| "no client was ever served".into())) {
-            self.watch.broken(self.now, Property::Service, how);
+            self.observer.broken(self.now, Property::Service, how);
         }
     }
 }

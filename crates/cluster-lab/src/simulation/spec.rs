@@ -29,9 +29,9 @@ pub struct ClusterSpec {
     /// member.
     pub most_own_locks: Option<usize>,
     /// The number of further clients that hold many locks for as long as they can.
-    pub hoards: usize,
-    /// The number of locks that each client of `hoards` requests.
-    pub hoard: usize,
+    pub long_holders: usize,
+    /// The number of locks that each client of `long_holders` requests.
+    pub locks_per_long_holder: usize,
     /// The duration of a member's step per lock, hold, session or message that the step touches. If it is not 0,
     /// members work in slices of [`Self::SLICE`].
     pub item_ns: u64,
@@ -71,8 +71,8 @@ impl ClusterSpec {
             tenants: members.div_ceil(2),
             mutexes: 2,
             jobs: 0,
-            hoards: 0,
-            hoard: 0,
+            long_holders: 0,
+            locks_per_long_holder: 0,
             item_ns: 0,
             most_own_locks: None,
             faults: Fault::ALL.iter().copied().collect(),
@@ -90,15 +90,15 @@ impl ClusterSpec {
     pub fn drawn(&self, seed: u64) -> Self {
         let mut spec = self.clone();
         let mut rng = Rng::new(seed, Purpose::Modes);
-        if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && rng.chance(0.25) {
+        if !spec.faults.is_empty() && spec.jobs == 0 && spec.long_holders == 0 && rng.chance(0.25) {
             spec.jobs = 300 + rng.below(700);
             spec.most_own_locks = Some(spec.clients + 4 + rng.below(8));
         }
         // With more members, algorithms that broadcast would be too slow at this cost.
         let few = (1..=5).contains(&spec.members);
-        if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && few && rng.chance(0.1) {
-            spec.hoards = spec.members.min(3);
-            spec.hoard = 100 + rng.below(80);
+        if !spec.faults.is_empty() && spec.jobs == 0 && spec.long_holders == 0 && few && rng.chance(0.1) {
+            spec.long_holders = spec.members.min(3);
+            spec.locks_per_long_holder = 100 + rng.below(80);
             spec.item_ns = MS;
         }
         spec

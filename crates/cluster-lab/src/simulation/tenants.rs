@@ -14,18 +14,18 @@ use lockkeeper_session::{ClientSession, Progress};
 
 /// The renewal that a tenant sends to its daemon.
 #[derive(Clone, Debug)]
-pub struct Renew {
+pub struct Renewal {
     /// When it was sent, on the tenant's clock. The reply repeats this value.
     pub sent_ns: u64,
     /// The number of the tenant's request. A higher one replaces a lower one.
     pub request: u64,
     /// The request; `None` if the tenant neither holds nor requests a lock.
-    pub wish: Option<LockRequest>,
+    pub lock_request: Option<LockRequest>,
 }
 
 /// The daemon's reply to a renewal.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct RenewalReply {
     /// The value of the renewal.
     pub sent_ns: u64,
     /// The request to which the reply refers.
@@ -71,7 +71,7 @@ impl Lease {
     }
 
     /// Handles a renewal: extends the lease and adopts the tenant's request if it is newer.
-    pub fn renew(&mut self, clock: u64, ttl_ns: u64, renew: &Renew) {
+    pub fn renew(&mut self, clock: u64, ttl_ns: u64, renew: &Renewal) {
         self.deadline_ns = self.deadline_ns.max(clock + ttl_ns);
         if renew.request > self.request {
             self.request = renew.request;
@@ -79,13 +79,13 @@ impl Lease {
                 self.session.release(number);
             }
             self.revoked = false;
-            self.number = renew.wish.clone().map(|wish| self.session.acquire(wish));
+            self.number = renew.lock_request.clone().map(|lock_request| self.session.acquire(lock_request));
         }
     }
 
     /// The reply to a renewal at this reading of the daemon's clock. `allows` shortens a duration by the drift of
     /// both clocks.
-    pub fn life(&mut self, clock: u64, renew: &Renew, allows: impl Fn(u64) -> u64) -> Life {
+    pub fn life(&mut self, clock: u64, renew: &Renewal, allows: impl Fn(u64) -> u64) -> RenewalReply {
         let current = renew.request == self.request && !self.revoked;
         let usable = |number: &u64| current && self.session.may_use(clock, *number);
         let until = self.session.lease_until_ns().min(self.deadline_ns);
@@ -98,8 +98,9 @@ impl Lease {
         }
         let serves = self.session.is_alive() && clock < self.session.lease_until_ns();
         let over = |number| matches!(self.session.progress(number), Some(Progress::Ended(_)) | None);
-        let lost = renew.request == self.request && renew.wish.is_some() && self.number.is_none_or(over);
-        Life { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
+        let lost =
+            renew.request == self.request && renew.lock_request.is_some() && self.number.is_none_or(over);
+        RenewalReply { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
     }
 
     /// Whether this is the acquisition of the tenant's current request.
@@ -128,7 +129,7 @@ impl Lease {
 
 /// The state of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum TenantState {
     /// It is idle until then.
     Rests(u64),
     /// It has been waiting since then.
@@ -143,9 +144,9 @@ pub struct Tenant {
     /// The daemon that has its lease.
     pub daemon: usize,
     /// Its state.
-    pub doing: Doing,
+    pub doing: TenantState,
     /// Its current request.
-    pub wish: Option<LockRequest>,
+    pub lock_request: Option<LockRequest>,
     /// The hold, the time until which it is valid on the tenant's clock, and its fence.
     pub hold: Option<(HoldId, u64, Option<Fence>)>,
     request: u64,
@@ -157,7 +158,7 @@ pub struct Tenant {
 
 /// The result of one step of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum TenantStep {
     /// Nothing happened.
     Waits,
     /// It starts to use the lock.
@@ -170,14 +171,23 @@ impl Tenant {
     /// Creates an idle tenant.
     pub fn new(spec: &ClusterSpec, mut rng: Rng) -> Self {
         let daemon = rng.below(spec.members);
-        let doing = Doing::Rests(500 * MS + rng.below(1_500 * MS as usize) as u64);
-        Self { daemon, doing, wish: None, hold: None, request: 0, next_renewal_ns: 0, served_ns: 0, rng }
+        let doing = TenantState::Rests(500 * MS + rng.below(1_500 * MS as usize) as u64);
+        Self {
+            daemon,
+            doing,
+            lock_request: None,
+            hold: None,
+            request: 0,
+            next_renewal_ns: 0,
+            served_ns: 0,
+            rng,
+        }
     }
 
     /// Restarts the tenant's process. The request numbers continue, so that requests of the old process are
     /// replaced.
     pub fn restart(&mut self, now: u64) {
-        (self.wish, self.hold, self.doing) = (None, None, Doing::Rests(now));
+        (self.lock_request, self.hold, self.doing) = (None, None, TenantState::Rests(now));
         self.request += 1;
     }
 
@@ -187,7 +197,7 @@ impl Tenant {
     }
 
     /// Handles a reply. It can extend only the hold that the tenant has.
-    pub fn hears(&mut self, now: u64, life: &Life) {
+    pub fn hears(&mut self, now: u64, life: &RenewalReply) {
         if life.serves {
             self.served_ns = now;
         }
@@ -199,54 +209,54 @@ impl Tenant {
         let granted = life.held.map(|(id, left, fence)| (id, life.sent_ns.saturating_add(left), fence));
         match (&mut self.hold, granted) {
             (Some(hold), Some(granted)) if hold.0 == granted.0 => hold.1 = hold.1.max(granted.1),
-            (None, Some(granted)) if matches!(self.doing, Doing::Waits(_)) => self.hold = Some(granted),
+            (None, Some(granted)) if matches!(self.doing, TenantState::Waits(_)) => self.hold = Some(granted),
             // The request was rejected, or the hold was lost before the tenant received the grant. The tenant
             // requests the lock again.
-            (None, None) if life.lost && matches!(self.doing, Doing::Waits(_)) => self.again(),
+            (None, None) if life.lost && matches!(self.doing, TenantState::Waits(_)) => self.again(),
             _ => {}
         }
     }
 
     /// Advances the tenant at this true time and this reading of its clock.
-    pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Turn {
+    pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> TenantStep {
         let relies = self.hold.is_some_and(|(_, until, _)| clock < until);
         match self.doing {
-            Doing::Rests(until) if now >= until => {
+            TenantState::Rests(until) if now >= until => {
                 let name = format!("mutex-{}", self.rng.below(spec.mutexes));
                 self.request += 1;
-                self.wish = Some(LockRequest::exclusive(LockName::new(name)));
+                self.lock_request = Some(LockRequest::exclusive(LockName::new(name)));
                 (self.served_ns, self.next_renewal_ns) = (now, now);
-                self.doing = Doing::Waits(now);
-                Turn::Waits
+                self.doing = TenantState::Waits(now);
+                TenantStep::Waits
             }
-            Doing::Waits(_) if relies => {
+            TenantState::Waits(_) if relies => {
                 let long = self.rng.chance(0.2) && now < spec.chaos_ns;
                 let mean = if long { 1_500.0 } else { 120.0 };
                 let stay = (self.rng.exponential(mean * MS as f64) as u64).min(3_000 * MS);
-                self.doing = Doing::Inside(now + stay);
-                Turn::Enters
+                self.doing = TenantState::Inside(now + stay);
+                TenantStep::Enters
             }
-            Doing::Waits(_) if self.hold.is_some() => {
+            TenantState::Waits(_) if self.hold.is_some() => {
                 // The hold had expired when the reply arrived.
                 self.again();
-                Turn::Waits
+                TenantStep::Waits
             }
             // The daemon does not reply, or its member cannot grant locks: the tenant tries the next one.
-            Doing::Waits(_) if now > self.served_ns + 1_500 * MS => {
+            TenantState::Waits(_) if now > self.served_ns + 1_500 * MS => {
                 self.daemon = (self.daemon + 1) % spec.members;
                 self.served_ns = now;
                 self.again();
-                Turn::Waits
+                TenantStep::Waits
             }
-            Doing::Inside(until) if now >= until || !relies => {
+            TenantState::Inside(until) if now >= until || !relies => {
                 self.hold = None;
-                self.wish = None;
+                self.lock_request = None;
                 self.request += 1;
                 let pause = self.rng.exponential(300.0 * MS as f64) as u64;
-                (self.doing, self.next_renewal_ns) = (Doing::Rests(now + pause), now);
-                Turn::Leaves
+                (self.doing, self.next_renewal_ns) = (TenantState::Rests(now + pause), now);
+                TenantStep::Leaves
             }
-            _ => Turn::Waits,
+            _ => TenantStep::Waits,
         }
     }
 
@@ -256,23 +266,23 @@ impl Tenant {
     }
 
     /// The renewal to send now, if one is due.
-    pub fn renewal(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<Renew> {
+    pub fn renewal(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<Renewal> {
         if now < self.next_renewal_ns {
             return None;
         }
         // Some tenants are silent for longer than their lease. After the faults have ended, waiting tenants are
         // not.
-        let waits = matches!(self.doing, Doing::Waits(_)) && now >= spec.chaos_ns;
+        let waits = matches!(self.doing, TenantState::Waits(_)) && now >= spec.chaos_ns;
         let pause = if self.rng.chance(0.03) && !waits { 1_500 * MS } else { 120 * MS };
         self.next_renewal_ns = now + pause;
-        Some(Renew { sent_ns: clock, request: self.request, wish: self.wish.clone() })
+        Some(Renewal { sent_ns: clock, request: self.request, lock_request: self.lock_request.clone() })
     }
 
     /// The true time of the next step. `when` converts a reading of the tenant's clock to true time.
     pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
         let own = match self.doing {
-            Doing::Rests(until) | Doing::Inside(until) => until,
-            Doing::Waits(_) => u64::MAX,
+            TenantState::Rests(until) | TenantState::Inside(until) => until,
+            TenantState::Waits(_) => u64::MAX,
         };
         let ends = self.hold.map_or(u64::MAX, |(_, until, _)| when(until));
         own.min(ends).min(self.next_renewal_ns.max(now + MS))

@@ -22,7 +22,7 @@ pub struct Bounds {
     /// The number of times that the voters elect another leader.
     pub elections: u8,
     /// The number of lock requests of all clients together.
-    pub wishes: u8,
+    pub lock_requests: u8,
     /// The members whose clients request the lock in shared mode, one bit each. The other clients request it
     /// exclusively.
     pub readers: u32,
@@ -53,7 +53,7 @@ impl Default for Bounds {
             restarts: 0,
             sleeps: 0,
             elections: 0,
-            wishes: 1,
+            lock_requests: 1,
             readers: 0,
             views: 1,
             largest_clock: None,

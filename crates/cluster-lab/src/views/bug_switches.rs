@@ -30,11 +30,11 @@ pub fn all() -> Vec<BugSwitchCase> {
     let none = Bounds { crashes: 0, ..Bounds::default() };
     let sleep = Bounds { sleeps: 1, ..none };
     let crash = Bounds { crashes: 1, service: true, ..none };
-    let two_wish = Bounds { wishes: 2, ..crash };
+    let two_wish = Bounds { lock_requests: 2, ..crash };
     let election = Bounds { elections: 1, service: true, ..none };
-    let full_clock = Bounds { units: 2, wishes: 2, largest_clock: Some(1), ..election };
+    let full_clock = Bounds { units: 2, lock_requests: 2, largest_clock: Some(1), ..election };
     let four = Bounds { members: 4, crashes: 1, ..none };
-    let late = Bounds { members: 2, units: 5, wishes: 0, late_leases: true, ..none };
+    let late = Bounds { members: 2, units: 5, lock_requests: 0, late_leases: true, ..none };
     let drifting = Bounds { units: 6, fast: Some(0), ..late };
     let find = |name, algorithm, bounds| BugSwitchCase { name, algorithm, bounds };
     vec![

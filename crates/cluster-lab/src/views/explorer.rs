@@ -1,8 +1,8 @@
 //! Explores all interleavings of events in a small cluster.
 
 use super::bounds::Bounds;
+use super::observer::Breach;
 use super::tables::Tables;
-use super::watcher::Breach;
 use super::world::{Action, Rest, World};
 use crate::Property;
 use foldhash::fast::FixedState;

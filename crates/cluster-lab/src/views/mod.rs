@@ -17,12 +17,12 @@
 
 mod bounds;
 pub mod bug_switches;
-mod calm;
 mod explorer;
+mod forced_steps;
+mod observer;
+mod sentences;
 mod tables;
-mod telling;
 mod voters;
-mod watcher;
 mod world;
 
 pub use bounds::Bounds;

@@ -166,7 +166,7 @@ impl<P: MutualExclusion> Tables<P> {
         let mut member = self.members[member as usize].clone();
         let mut out = std::mem::take(&mut self.out);
         member.handle(now, self.event(member.node(), cause), &mut out);
-        let fence = |(_, said): &(SessionId, ToClient)| match said {
+        let fence = |(_, message): &(SessionId, ToClient)| match message {
             ToClient::Granted { fence: Some(fence), .. } => Some((fence.epoch(), fence.number())),
             _ => None,
         };
@@ -197,8 +197,8 @@ impl<P: MutualExclusion> Tables<P> {
             Cause::Asks(number) => {
                 let reads = is_reader(self.readers, node.id.0 as usize - 1);
                 let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
-                let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new("lock")) };
-                Event::Client(session, ToMember::Acquire { number, settled: 0, request: wish })
+                let lock_request = LockRequest { mode, ..LockRequest::exclusive(LockName::new("lock")) };
+                Event::Client(session, ToMember::Acquire { number, settled: 0, request: lock_request })
             }
             Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),
         }

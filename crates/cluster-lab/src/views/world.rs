@@ -1,9 +1,9 @@
 //! The state of a cluster between two steps, and its transitions.
 
 use super::bounds::Bounds;
+use super::observer::{Breach, Hold, Observer};
 use super::tables::{Cause, Tables};
 use super::voters::Voters;
-use super::watcher::{Breach, Hold, Watcher};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Body, Note, PortRequest};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ pub enum Action {
 
 /// A member's query to the voters whether it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct LeadershipQuery {
     who: usize,
     term: u64,
     number: u64,
@@ -59,13 +59,13 @@ pub struct Rest {
     /// The voters.
     pub voters: Voters,
     /// The history that the properties depend on.
-    pub watch: Watcher,
+    pub observer: Observer,
     /// The paused members, one bit each.
     pub asleep: u32,
     /// The crashed members, one bit each. Other members that are down were excluded.
     pub crashed: u32,
     /// The newest query of each member to the voters, if queries take time.
-    pub questions: Vec<Question>,
+    pub questions: Vec<LeadershipQuery>,
     /// For each member, the number of incarnations that it has begun.
     pub lives: Vec<u64>,
     /// For each member, the number of requests of its client, and whether the last one waits or holds.
@@ -140,7 +140,7 @@ impl World {
                 may(question.confirmed, Action::Answer(who));
             }
             may(voters.has_news_for(who), Action::Tell(who));
-            may(!self.rest.asked[who].1 && left.wishes > 0, Action::Ask(who));
+            may(!self.rest.asked[who].1 && left.lock_requests > 0, Action::Ask(who));
             may(self.holds(who), Action::Release(who));
             may(left.crashes > 0, Action::Crash(who));
             may(left.sleeps > 0, Action::Sleep(who));
@@ -170,14 +170,14 @@ impl World {
                 self.happens(who, Cause::Leading(term), tables);
             }
             Action::Ask(who) => {
-                self.rest.left.wishes -= 1;
+                self.rest.left.lock_requests -= 1;
                 let (number, open) = &mut self.rest.asked[who];
                 (*number, *open) = (*number + 1, true);
                 let number = *number;
                 self.happens(who, Cause::Asks(number), tables);
             }
             Action::Release(who) => {
-                self.rest.watch.holds.retain(|hold| hold.who != who || hold.until.is_some());
+                self.rest.observer.holds.retain(|hold| hold.who != who || hold.until.is_some());
                 self.rest.asked[who].1 = false;
                 self.happens(who, Cause::Releases(self.rest.asked[who].0), tables);
             }
@@ -234,7 +234,7 @@ impl World {
         let until = self.clock(who) + self.lease_left(who, tables);
         self.members[who] = DOWN;
         self.rest.asleep &= !(1 << who);
-        self.rest.watch.ends(who, until);
+        self.rest.observer.ends(who, until);
         self.forget_what_is_over();
         self.rest.questions.retain(|question| question.who != who);
         // Frames in transit to this incarnation do not reach the next one.
@@ -242,8 +242,8 @@ impl World {
     }
 
     fn forget_what_is_over(&mut self) {
-        let Rest { left, now, watch, .. } = &mut self.rest;
-        watch.forget_what_is_over(|who| left.clock(who, *now));
+        let Rest { left, now, observer, .. } = &mut self.rest;
+        observer.forget_what_is_over(|who| left.clock(who, *now));
     }
 
     fn lease_left<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> u64 {
@@ -351,7 +351,7 @@ impl World {
         match request {
             PortRequest::Confirm { number, term } if self.rest.left.late_leases => {
                 self.rest.questions.retain(|question| question.who != who);
-                self.rest.questions.push(Question { who, term, number, confirmed: false });
+                self.rest.questions.push(LeadershipQuery { who, term, number, confirmed: false });
                 self.rest.questions.sort_unstable_by_key(|question| question.who);
             }
             PortRequest::Confirm { number: question, term } if self.leads(who, term) => {
@@ -385,14 +385,14 @@ impl World {
                 };
                 let up = (0..self.members.len()).filter(|&who| self.is_up(who));
                 let leases: Vec<usize> = up.filter(outside).collect();
-                self.rest.watch.starts(view.epoch, newest, &leases)
+                self.rest.observer.starts(view.epoch, newest, &leases)
             }
             Note::Reported { epoch, report } => {
                 let report = tables.number_of_report(report);
-                self.rest.watch.reports(who, *epoch, report)
+                self.rest.observer.reports(who, *epoch, report)
             }
             Note::Installed { .. } => {
-                self.rest.watch.installs(who);
+                self.rest.observer.installs(who);
                 None
             }
             _ => None,
@@ -410,12 +410,13 @@ impl World {
             Some(until) => until > self.clock(hold.who),
             None => hold.who != who && self.lease_left(hold.who, tables) > 0,
         };
-        let others: Vec<usize> = self.rest.watch.holds.iter().filter(usable).map(|hold| hold.who).collect();
-        self.rest.watch.enters(who, self.rest.lives[who], fence, &others, lease)
+        let others: Vec<usize> =
+            self.rest.observer.holds.iter().filter(usable).map(|hold| hold.who).collect();
+        self.rest.observer.enters(who, self.rest.lives[who], fence, &others, lease)
     }
 
     /// Whether a member's client has received a grant and has not released the lock.
     pub(super) fn holds(&self, who: usize) -> bool {
-        self.rest.watch.holds.iter().any(|hold| hold.who == who && hold.until.is_none())
+        self.rest.observer.holds.iter().any(|hold| hold.who == who && hold.until.is_none())
     }
 }

@@ -93,7 +93,7 @@ pub struct Inside {
 
 /// The observer of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct Observer {
     /// The result of the run so far.
     pub outcome: Outcome,
     /// The clients that use each lock and have not released it. Their leases may have expired.
@@ -112,7 +112,7 @@ pub struct Watch {
     installed: BTreeMap<Node, u64>,
 }
 
-impl Watch {
+impl Observer {
     /// Records a violation. Only the first one counts.
     pub fn broken(&mut self, now: u64, property: Property, how: String) {
         self.outcome.broken.get_or_insert((now, property, how));
@@ -238,22 +238,22 @@ impl Watch {
     }
 
     /// Records a request that arrives at a member.
-    pub fn requested(&mut self, session: SessionId, said: &ToMember) {
-        if let ToMember::Acquire { number, request: wish, .. } = said {
-            self.requested.insert((session, *number), (wish.lock.clone(), wish.reentrant));
+    pub fn requested(&mut self, session: SessionId, message: &ToMember) {
+        if let ToMember::Acquire { number, request: lock_request, .. } = message {
+            self.requested.insert((session, *number), (lock_request.lock.clone(), lock_request.reentrant));
         }
     }
 
     /// Records a message of a member to a client. `lease_left_ns` is the remaining time of the member's lease.
-    pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
-        if let ToClient::Ended { number, .. } = said {
+    pub fn says(&mut self, now: u64, node: Node, session: SessionId, message: &ToClient, lease_left_ns: u64) {
+        if let ToClient::Ended { number, .. } = message {
             let first = (session, Generation::default(), LockName::new(""));
             let of_session = self.held.range_mut(first..).take_while(|(key, _)| key.0 == session);
             for (_, numbers) in of_session {
                 numbers.remove(number);
             }
         }
-        let ToClient::Granted { number, fence, generation, .. } = said else { return };
+        let ToClient::Granted { number, fence, generation, .. } = message else { return };
         if !self.granted.insert((session, *generation, *number)) {
             return;
         }

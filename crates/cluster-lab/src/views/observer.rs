@@ -16,7 +16,7 @@ pub struct Hold {
 
 /// The part of the history on which the properties depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Watcher {
+pub struct Observer {
     /// The holds that clients may still use.
     pub holds: Vec<Hold>,
     /// The members whose clients request shared mode, one bit each.
@@ -32,8 +32,8 @@ pub struct Watcher {
 /// A violated property and a description.
 pub type Breach = (Property, String);
 
-impl Watcher {
-    /// Creates a watcher of this many members. `readers` are the members whose clients request shared mode, one bit
+impl Observer {
+    /// Creates a observer of this many members. `readers` are the members whose clients request shared mode, one bit
     /// each.
     pub fn new(members: usize, readers: u32) -> Self {
         Self { reports: vec![(0, None); members], readers, ..Self::default() }

@@ -1,62 +1,64 @@
 //! Applies faults to the cluster, and repairs them.
 
-use super::faults::{Fault, Trouble};
-use super::sim::{Message, Sim, What};
+use super::faults::{Fault, FaultEvent};
+use super::sim::{Message, ScheduledEvent, Sim};
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, MemberId};
 
 impl<P: MutualExclusion> Sim<'_, P> {
-    pub(super) fn trouble(&mut self, trouble: Trouble) {
-        self.tell(|| "trouble".into(), &trouble);
+    pub(super) fn inject(&mut self, fault_event: FaultEvent) {
+        self.tell(|| "fault".into(), &fault_event);
         // The clients of an affected machine may lose their holds during the fault and for the time of a lease and
         // a rejoin.
         let slowest = if self.spec.faults.contains(&Fault::Settings) { ClusterSpec::LONGEST } else { 1 };
         let recovery = slowest * 6_000 * MS;
-        match trouble {
-            Trouble::Crash { machine, wipe, back_ns } => {
+        match fault_event {
+            FaultEvent::Crash { machine, wipe, back_ns } => {
                 self.hit_until_ns[machine] = back_ns + recovery;
                 if self.machines[machine].up {
                     self.machines[machine].up = false;
-                    self.after(back_ns.saturating_sub(self.now), What::Back { machine, wipe });
+                    self.after(back_ns.saturating_sub(self.now), ScheduledEvent::Back { machine, wipe });
                 }
                 if machine < self.spec.members {
                     self.members[machine] = None;
                 } else {
-                    self.watch.leaves(machine - self.spec.members);
+                    self.observer.leaves(machine - self.spec.members);
                 }
             }
-            Trouble::Pause { machine, until_ns } => {
+            FaultEvent::Pause { machine, until_ns } => {
                 let state = &mut self.machines[machine];
                 state.paused_until_ns = state.paused_until_ns.max(until_ns);
                 self.hit_until_ns[machine] = until_ns + recovery;
             }
-            Trouble::Cut { ways, until_ns } => {
+            FaultEvent::Cut { ways, until_ns } => {
                 ways.iter().for_each(|&(from, to)| self.net.cut(from, to, true));
                 if until_ns < u64::MAX {
-                    self.after(until_ns.saturating_sub(self.now), What::Mend(ways));
+                    self.after(until_ns.saturating_sub(self.now), ScheduledEvent::Mend(ways));
                 }
             }
-            Trouble::Leave { machine, timeout_ns } => {
+            FaultEvent::Leave { machine, timeout_ns } => {
                 self.hit_until_ns[machine] = self.now + timeout_ns + recovery;
                 self.event(machine, Event::Leave { timeout_ns });
             }
-            Trouble::Revoke { place } => self.revoke(place),
-            Trouble::Change(settings) => {
+            FaultEvent::Revoke { place } => self.revoke(place),
+            FaultEvent::Change(settings) => {
                 for machine in 0..self.spec.members {
                     self.event(machine, Event::Change(settings.clone()));
                 }
             }
-            Trouble::LoseAll { back_ns } => self.lose_all(&back_ns),
-            Trouble::Leader => self.consensus(|consensus, _, reach, later, _| consensus.elect(reach, later)),
+            FaultEvent::LoseAll { back_ns } => self.lose_all(&back_ns),
+            FaultEvent::Leader => {
+                self.consensus(|consensus, _, reach, later, _| consensus.elect(reach, later))
+            }
         }
     }
 
     /// Crashes all members and loses their disks.
     fn lose_all(&mut self, back_ns: &[u64]) {
         for (machine, &back_ns) in back_ns.iter().enumerate() {
-            let down = Trouble::Crash { machine, wipe: false, back_ns };
-            self.trouble(down);
+            let down = FaultEvent::Crash { machine, wipe: false, back_ns };
+            self.inject(down);
         }
         // The floor is the founder's wall clock. Its unit is so small that no cluster changes its view more than
         // once in one.
@@ -68,7 +70,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     fn event(&mut self, machine: usize, event: Event<Message<P>>) {
         if self.machines[machine].is_awake(self.now) {
             self.machines[machine].busy_until_ns = 0;
-            self.at(machine, |()| What::Tick(machine, 0), (), |()| event);
+            self.at(machine, |()| ScheduledEvent::Tick(machine, 0), (), |()| event);
         }
     }
 
@@ -76,8 +78,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn left(&mut self, machine: usize) {
         self.members[machine] = None;
         self.machines[machine].up = false;
-        self.watch.outcome.leaves += 1;
-        self.after(300 * MS, What::Back { machine, wipe: false });
+        self.observer.outcome.leaves += 1;
+        self.after(300 * MS, ScheduledEvent::Back { machine, wipe: false });
     }
 
     /// Revokes the hold with this index among the holds of all members.
@@ -122,7 +124,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             let client = &mut self.clients[machine - self.spec.members];
             client.restart(clock);
             client.wake_ns = self.now;
-            self.after(0, What::Look(machine - self.spec.members));
+            self.after(0, ScheduledEvent::Look(machine - self.spec.members));
         }
     }
 }

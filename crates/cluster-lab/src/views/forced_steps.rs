@@ -2,9 +2,9 @@
 //! it.
 
 use super::bounds::Bounds;
+use super::observer::Observer;
 use super::tables::Tables;
 use super::voters::Voters;
-use super::watcher::Watcher;
 use super::world::{Action, DOWN, Rest, World};
 use lockkeeper_core::MutualExclusion;
 
@@ -30,7 +30,7 @@ impl World {
     pub fn heal(&mut self) {
         let Rest { asleep, left, .. } = &mut self.rest;
         *asleep = 0;
-        let nothing = Bounds { crashes: 0, restarts: 0, sleeps: 0, elections: 0, wishes: 0, ..*left };
+        let nothing = Bounds { crashes: 0, restarts: 0, sleeps: 0, elections: 0, lock_requests: 0, ..*left };
         *left = Bounds { units: u64::MAX, views: u8::MAX, ..nothing };
     }
 
@@ -68,7 +68,7 @@ impl World {
         let rest = Rest {
             now: 0,
             voters: Voters::new(members, 0),
-            watch: Watcher::new(members, bounds.readers),
+            observer: Observer::new(members, bounds.readers),
             asleep: 0,
             crashed: 0,
             questions: Vec::new(),

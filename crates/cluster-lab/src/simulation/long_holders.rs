@@ -1,9 +1,9 @@
 //! Clients that hold hundreds of locks for as long as they can. Their messages are built by hand, without a
 //! `ClientLink`: they exist only to give the members much work.
 
-use super::sim::{Sim, What};
+use super::observer::Property;
+use super::sim::{ScheduledEvent, Sim};
 use super::spec::{ClusterSpec, MS};
-use super::watch::Property;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Ended, Generation, LockName, LockRequest, SessionId, ToClient, ToMember};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ const AT_ONCE: usize = 20;
 
 /// A client that holds many locks.
 #[derive(Clone, Debug)]
-pub struct Hoard {
+pub struct LongHolder {
     number: usize,
     session: SessionId,
     member: usize,
@@ -25,7 +25,7 @@ pub struct Hoard {
     holds: BTreeSet<u64>,
 }
 
-impl Hoard {
+impl LongHolder {
     /// Creates a client that holds nothing yet.
     pub fn new(number: usize, spec: &ClusterSpec) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Hoard {
             since_ns: 0,
             generation: None,
             lease_until_ns: u64::MAX,
-            wants: (0..spec.hoard as u64).collect(),
+            wants: (0..spec.locks_per_long_holder as u64).collect(),
             holds: BTreeSet::new(),
         }
     }
@@ -45,7 +45,7 @@ impl Hoard {
         let lacks = self.since_ns <= latest_ns && !self.wants.is_empty();
         lacks.then(|| {
             let (session, member, count) = (self.session, self.member + 1, self.wants.len());
-            format!("{session} at M{member} still waits for {count} locks of its hoard")
+            format!("{session} at M{member} still waits for {count} locks of its long_holder")
         })
     }
 
@@ -67,72 +67,76 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     /// Sends a keep-alive, and requests some of the locks that it lacks.
     pub(super) fn look_at_hoard(&mut self, index: usize) {
-        self.after(150 * MS, What::Hoard(index));
+        self.after(150 * MS, ScheduledEvent::LongHolder(index));
         let clock = self.hoard_clock(index);
-        let silent =
-            self.hoards[index].generation.is_none() && self.now > self.hoards[index].since_ns + 4_000 * MS;
-        if silent || clock >= self.hoards[index].lease_until_ns {
+        let silent = self.long_holders[index].generation.is_none()
+            && self.now > self.long_holders[index].since_ns + 4_000 * MS;
+        if silent || clock >= self.long_holders[index].lease_until_ns {
             self.hoard_loses(index, "its lease ended");
         }
-        let hoard = &self.hoards[index];
-        let first = hoard.generation.is_none();
-        let mut said = vec![ToMember::KeepAlive { sent_ns: clock, first, settled: 0 }];
-        for &number in hoard.wants.iter().take(if first { 0 } else { AT_ONCE }) {
-            let lock = LockName::new(format!("hoard-{}-{number}", hoard.number));
-            said.push(ToMember::Acquire { number, settled: 0, request: LockRequest::exclusive(lock) });
+        let long_holder = &self.long_holders[index];
+        let first = long_holder.generation.is_none();
+        let mut message = vec![ToMember::KeepAlive { sent_ns: clock, first, settled: 0 }];
+        for &number in long_holder.wants.iter().take(if first { 0 } else { AT_ONCE }) {
+            let lock = LockName::new(format!("long_holder-{}-{number}", long_holder.number));
+            message.push(ToMember::Acquire { number, settled: 0, request: LockRequest::exclusive(lock) });
         }
-        self.hoard_says(index, said);
+        self.hoard_says(index, message);
     }
 
     fn hoard_says(&mut self, index: usize, all: Vec<ToMember>) {
-        let (session, member) = (self.hoards[index].session, self.hoards[index].member);
+        let (session, member) = (self.long_holders[index].session, self.long_holders[index].member);
         let machine = self.spec.members + self.spec.clients + self.spec.tenants + index;
-        for said in all {
+        for message in all {
             for delay in self.net.send(self.now, machine, member).into_iter().flatten() {
-                self.after(delay, What::Local { machine: member, session, said: said.clone() });
+                self.after(
+                    delay,
+                    ScheduledEvent::Local { machine: member, session, message: message.clone() },
+                );
             }
         }
     }
 
     fn hoard_loses(&mut self, index: usize, why: &str) {
-        let (session, member) = (self.hoards[index].session, self.hoards[index].member);
-        let held = self.hoards[index].holds.len();
+        let (session, member) = (self.long_holders[index].session, self.long_holders[index].member);
+        let held = self.long_holders[index].holds.len();
         if held > 0 {
-            self.watch.outcome.lost += 1;
+            self.observer.outcome.lost += 1;
             if self.spec.spares_survivors() && self.now >= self.hit_until_ns[member] {
                 let how = format!(
                     "{session} loses {held} locks at M{}, to which nothing happened: {why}",
                     member + 1
                 );
-                self.watch.broken(self.now, Property::Survivors, how);
+                self.observer.broken(self.now, Property::Survivors, how);
             }
         }
-        self.hoards[index].begin_again(self.now, self.spec);
+        self.long_holders[index].begin_again(self.now, self.spec);
     }
 
-    pub(super) fn hoard_hears(&mut self, index: usize, session: SessionId, said: &ToClient) {
-        let hoard = &mut self.hoards[index];
-        if hoard.session != session {
+    pub(super) fn hoard_hears(&mut self, index: usize, session: SessionId, message: &ToClient) {
+        let long_holder = &mut self.long_holders[index];
+        if long_holder.session != session {
             return;
         }
-        match said {
+        match message {
             ToClient::Alive { generation, sent_ns, duration_ns, .. } => {
-                if *hoard.generation.get_or_insert(*generation) != *generation {
+                if *long_holder.generation.get_or_insert(*generation) != *generation {
                     return self.hoard_loses(index, "its session began anew");
                 }
                 let until = sent_ns + duration_ns;
-                let before = if hoard.lease_until_ns == u64::MAX { 0 } else { hoard.lease_until_ns };
-                hoard.lease_until_ns = before.max(until);
+                let before =
+                    if long_holder.lease_until_ns == u64::MAX { 0 } else { long_holder.lease_until_ns };
+                long_holder.lease_until_ns = before.max(until);
             }
             ToClient::Granted { generation, number, .. }
-                if Some(*generation) == hoard.generation && hoard.wants.remove(number) =>
+                if Some(*generation) == long_holder.generation && long_holder.wants.remove(number) =>
             {
-                hoard.holds.insert(*number);
+                long_holder.holds.insert(*number);
             }
             // An operator has revoked the hold.
             ToClient::Ended { number, outcome: Ended::Revoked } => {
-                hoard.wants.remove(number);
-                hoard.holds.remove(number);
+                long_holder.wants.remove(number);
+                long_holder.holds.remove(number);
                 self.hoard_says(index, vec![ToMember::Release { number: *number }]);
             }
             ToClient::NoSession => self.hoard_loses(index, "its member does not know it"),
