@@ -201,13 +201,9 @@ impl Acquire {
 
     /// Waits for the lock until a deadline; `None` if the deadline passes first.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
-        // A deadline in the past still makes one attempt, as a free lock can be granted without waiting.
-        if deadline <= Instant::now() {
-            return self.try_acquire().await;
-        }
-        match tokio::time::timeout_at(deadline, self.acquire()).await {
-            Ok(guard) => guard.map(Some),
-            Err(_) => Ok(None),
+        match has_passed(deadline) {
+            true => self.try_acquire().await,
+            false => wait_until(deadline, self.acquire()).await,
         }
     }
 
@@ -282,6 +278,22 @@ impl Acquire {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// Whether a deadline has passed. Such a request still makes one attempt, since a free lock is granted without a wait.
+pub(crate) fn has_passed(deadline: Instant) -> bool {
+    deadline <= Instant::now()
+}
+
+/// Waits for a grant until a deadline; `None` if the deadline passes first.
+pub(crate) async fn wait_until<G>(
+    deadline: Instant,
+    acquire: impl Future<Output = Result<G>>,
+) -> Result<Option<G>> {
+    match tokio::time::timeout_at(deadline, acquire).await {
+        Ok(granted) => granted.map(Some),
+        Err(_) => Ok(None),
     }
 }
 

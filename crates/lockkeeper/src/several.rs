@@ -1,6 +1,6 @@
 //! Requests for several locks, without deadlock.
 
-use crate::client::Acquire;
+use crate::client::{Acquire, has_passed, wait_until};
 use crate::{Error, Fence, Guard, Result};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -66,9 +66,9 @@ impl AcquireAll {
 
     /// Waits for all locks until a deadline; holds none of them if it passes.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<GuardAll>> {
-        match tokio::time::timeout_at(deadline, self.acquire()).await {
-            Ok(guards) => guards.map(Some),
-            Err(_) => Ok(None),
+        match has_passed(deadline) {
+            true => self.try_acquire().await,
+            false => wait_until(deadline, self.acquire()).await,
         }
     }
 
