@@ -1,8 +1,8 @@
 //! Lamport's algorithm as specified in TLA+ (LamportMutex in tlaplus/Examples), as machines of the checker.
 //!
 //! It differs from our own `lamport`: clocks start at 1 and advance only on receipt of a request,
-//! acknowledgements and releases carry no time, entering is a step of its own, and a process does not disable
-//! itself inside.
+//! acknowledgements and releases carry no time, entering is a step of its own, and that step stays possible
+//! while the process is inside.
 
 use lockkeeper_lab::checker::mutual_exclusion::machine::{
     Cause, Choice, Effect, Entry, Facts, Machines, Sent, Step, Tallied,

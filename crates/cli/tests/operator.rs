@@ -34,7 +34,7 @@ fn cluster_set_refuses_values_that_no_cluster_can_read() {
 }
 
 #[test]
-fn operator_commands_refuse_urls_of_other_engines_and_ask_no_daemon() {
+fn operator_commands_refuse_urls_of_other_engines_and_contact_no_daemon() {
     let home = tempfile::tempdir().unwrap();
     // A listener in place of a daemon that must not be contacted.
     let daemon = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -87,7 +87,7 @@ async fn holds_under_a_lost_lease_stay_lost_and_their_locks_are_free_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn member_without_a_majority_says_why_and_a_try_fails_at_once() {
+async fn member_without_a_majority_gives_the_reason_and_a_try_fails_at_once() {
     let mut cluster = Cluster::start(3).await;
     cluster.all_in_view().await;
     assert_eq!(cluster.member(0).not_serving(), None);
@@ -142,7 +142,7 @@ impl ClientTransport for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
+async fn member_whose_step_panics_stops_and_every_call_returns_that_reason() {
     let mut cluster = Cluster::start(3).await;
     cluster.all_in_view().await;
     let member = cluster.member(0).clone();

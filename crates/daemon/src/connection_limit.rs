@@ -59,7 +59,7 @@ fn usable_with(wanted: usize, files: Option<u64>) -> Result<usize, String> {
 
 /// A connection that can be closed while it is idle.
 pub(crate) trait Idle: Send + Sync {
-    /// The time since when the connection has been idle; `None` while it is in use.
+    /// The time at which the connection became idle; `None` while it is in use.
     fn idle_since(&self) -> Option<Instant>;
     /// Closes the connection.
     fn close(&self);

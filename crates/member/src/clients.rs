@@ -400,14 +400,14 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                     self.end_hold(now, id, acquisition, Ended::Revoked, out);
                 }
             }
-            Timer::Session(id) => self.session_due(now, id, out),
+            Timer::Session(id) => self.check_session(now, id, out),
             Timer::CheckLink(node) => self.look_at_link(now, node, out),
             Timer::QueryTimeout(number) => self.end_query(number, out),
         }
     }
 
     /// Ends a session whose client is silent and whose lease has expired; otherwise sets its timer again.
-    fn session_due(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
+    fn check_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get(&id).filter(|session| !session.ends) else { return };
         if session.is_over(now, &self.config) {
             return self.end_session(now, id, out);

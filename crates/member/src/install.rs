@@ -67,7 +67,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         };
         self.context = Some(context);
         frozen.installing = Some(Installing { indexed: (0, 0), ready: 0, order: BTreeSet::new() });
-        let old = self.locks.held_at_start(holds);
+        let old = self.locks.set_start_holds(holds);
         self.discard_start(old);
     }
 

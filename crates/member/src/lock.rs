@@ -248,7 +248,7 @@ impl<P: MutualExclusion> Lock<P> {
             (Some(instance), LockContent::Algorithm(message)) => {
                 instance.message(from, clock, message, context, effects)
             }
-            // `LockContent::Wake` only has to create the instance, which the caller has done.
+            // The caller has created the instance, and `LockContent::Wake` needs nothing more.
             _ => true,
         };
         self.take_entered(effects);

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// The locks that a query across members asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
-    /// The locks whose names follow this one, in the order of their names: as many as fit into one reply. `None`
-    /// begins with the first lock.
+    /// The locks whose names follow this one, in the order of their names: as many as fit into one reply. `None`:
+    /// from the first lock on.
     Page(Option<LockName>),
     /// One lock. A member answers this without a scan of its table.
     One(LockName),
@@ -30,7 +30,7 @@ pub struct Reply {
     pub node: Node,
     /// The locks that its clients hold or wait for, in the order of their names.
     pub locks: LockList,
-    /// Number of further locks that match the query and did not fit. They follow the last one in `table`: the next
+    /// Number of further locks that match the query and did not fit. They follow the last one in `locks`: the next
     /// page begins there.
     pub left_out: u64,
 }

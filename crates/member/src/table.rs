@@ -309,7 +309,7 @@ impl<P: MutualExclusion> Locks<P> {
 
     /// Sets the holds at the start of a view, to be indexed by [`Self::index_start`]. Returns those of the previous
     /// view.
-    pub fn held_at_start(&mut self, holds: ChunkedList<StartHold>) -> ChunkedList<StartHold> {
+    pub fn set_start_holds(&mut self, holds: ChunkedList<StartHold>) -> ChunkedList<StartHold> {
         self.start_index = Index::for_many(holds.len());
         core::mem::replace(&mut self.start_holds, holds)
     }

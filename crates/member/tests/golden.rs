@@ -14,7 +14,7 @@ use lockkeeper_member::{
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;
 
-/// Stands for the message of an algorithm.
+/// A placeholder for the message of an algorithm.
 type Inner = u8;
 
 fn node(number: u32) -> Node {

@@ -81,7 +81,8 @@ fn fresh(path: &str) -> Option<String> {
     std::fs::read_to_string(std::path::Path::new(&folder).join(path.trim_start_matches('/'))).ok()
 }
 
-/// A self-contained page: the scripts concatenated, without imports and exports, and a placeholder for a run.
+/// The page that a user saves for a lecture: one HTML file with the player, and placeholders for the title and the
+/// recorded run. The scripts are concatenated, without imports and exports.
 fn lecture() -> String {
     let style = text_of("/style.css").map(|(_, text)| text).unwrap_or_default();
     let scripts: Vec<String> =

@@ -180,7 +180,7 @@ impl ProgressReports {
         })
     }
 
-    /// A function that returns `true` when the next progress report is due.
+    /// Returns a function that returns `true` when it is time for the next progress report.
     pub fn timer(&self) -> impl FnMut() -> bool + use<> {
         let mut last = None;
         move || {

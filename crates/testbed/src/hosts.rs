@@ -75,7 +75,7 @@ impl Hosts {
         format!("{}-{host}", self.prefix)
     }
 
-    /// The file of a namespace that `ip netns add` creates.
+    /// The path of the file that `ip netns add` creates for the namespace of a host.
     fn place(&self, host: u32) -> String {
         format!("{NAMESPACES}/{}", self.name(host))
     }

@@ -107,10 +107,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.client_steps(index);
     }
 
-    pub(super) fn client_hears(&mut self, session: SessionId, message: ToClient) {
+    pub(super) fn deliver_to_client(&mut self, session: SessionId, message: ToClient) {
         let index = session.client as usize;
         if let Some(long_holder) = index.checked_sub(self.spec.clients + self.spec.tenants) {
-            return self.hoard_hears(long_holder, session, &message);
+            return self.deliver_to_long_holder(long_holder, session, &message);
         }
         let state = self.machines[self.spec.members + index];
         if !state.up {

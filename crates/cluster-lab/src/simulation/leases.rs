@@ -79,7 +79,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.observer.enters(self.now, &lock, who, fence, valid);
     }
 
-    pub(super) fn tenant_hears(&mut self, tenant: usize, daemon: usize, life: RenewalReply) {
+    pub(super) fn deliver_to_tenant(&mut self, tenant: usize, daemon: usize, life: RenewalReply) {
         let state = self.machines[self.tenant_machine(tenant)];
         if !state.up {
             return;
@@ -150,7 +150,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 
     /// Handles a message of the member to a local session of the daemon.
-    pub(super) fn lease_hears(&mut self, machine: usize, session: SessionId, message: ToClient) {
+    pub(super) fn deliver_to_lease(&mut self, machine: usize, session: SessionId, message: ToClient) {
         let clock = self.machines[machine].clock.read(self.now);
         let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
         let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };

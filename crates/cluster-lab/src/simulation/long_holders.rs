@@ -81,10 +81,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
             let lock = LockName::new(format!("long_holder-{}-{number}", long_holder.number));
             message.push(ToMember::Acquire { number, settled: 0, request: LockRequest::exclusive(lock) });
         }
-        self.hoard_says(index, message);
+        self.send_of_long_holder(index, message);
     }
 
-    fn hoard_says(&mut self, index: usize, all: Vec<ToMember>) {
+    fn send_of_long_holder(&mut self, index: usize, all: Vec<ToMember>) {
         let (session, member) = (self.long_holders[index].session, self.long_holders[index].member);
         let machine = self.spec.members + self.spec.clients + self.spec.tenants + index;
         for message in all {
@@ -113,7 +113,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.long_holders[index].begin_again(self.now, self.spec);
     }
 
-    pub(super) fn hoard_hears(&mut self, index: usize, session: SessionId, message: &ToClient) {
+    pub(super) fn deliver_to_long_holder(&mut self, index: usize, session: SessionId, message: &ToClient) {
         let long_holder = &mut self.long_holders[index];
         if long_holder.session != session {
             return;
@@ -137,7 +137,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             ToClient::Ended { number, outcome: Ended::Revoked } => {
                 long_holder.wants.remove(number);
                 long_holder.holds.remove(number);
-                self.hoard_says(index, vec![ToMember::Release { number: *number }]);
+                self.send_of_long_holder(index, vec![ToMember::Release { number: *number }]);
             }
             ToClient::NoSession => self.hoard_loses(index, "its member does not know it"),
             _ => {}

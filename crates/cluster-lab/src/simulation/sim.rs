@@ -250,7 +250,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                     self.at(peer.daemon, again, message, |message| Event::Client(peer.session, message));
                 }
             }
-            ScheduledEvent::ToClient { session, message } => self.client_hears(session, message),
+            ScheduledEvent::ToClient { session, message } => self.deliver_to_client(session, message),
             ScheduledEvent::Port(machine, life, event) => {
                 if self.life(machine) == Some(life) {
                     self.at(machine, |event| ScheduledEvent::Port(machine, life, event), event, Event::Port);
@@ -267,7 +267,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             ScheduledEvent::Renewal { tenant, daemon, boot, renew } => {
                 self.renewed(tenant, (daemon, boot), renew)
             }
-            ScheduledEvent::RenewalReply { tenant, daemon, life } => self.tenant_hears(tenant, daemon, life),
+            ScheduledEvent::RenewalReply { tenant, daemon, life } => {
+                self.deliver_to_tenant(tenant, daemon, life)
+            }
             ScheduledEvent::Local { machine, session, message } => {
                 let again = |message| ScheduledEvent::Local { machine, session, message };
                 self.observer.requested(session, &message);
@@ -367,7 +369,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.tell(|| format!("{node} to {session}"), &message);
             self.observer.says(self.now, node, session, &message, lease_left_ns);
             if session.client >= LOCAL {
-                self.lease_hears(machine, session, message);
+                self.deliver_to_lease(machine, session, message);
                 continue;
             }
             let copies = self.net.send(self.now, machine, self.spec.members + session.client as usize);

@@ -4,7 +4,7 @@
 //! processes*, Communications of the ACM 22 (5), 1979; with the announcement that textbooks add (Coulouris et al.,
 //! section 15.3).
 //!
-//! **Idea.** Every candidate sends its own number round. A site forwards numbers higher than its own and stops lower
+//! **Idea.** Every candidate sends its own number around the ring. A site forwards numbers higher than its own and stops lower
 //! ones, sending its own instead if it has not done so yet. Only the highest number returns to its owner, which becomes
 //! the leader and announces it.
 //!

@@ -17,7 +17,7 @@ const MOST_READS: usize = 4;
 /// most about two chunks for each stream whose client does not read.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 
-/// The activity of one connection.
+/// The requests in progress on one connection, the time since which it is idle, and the signal to close it.
 pub(crate) struct Activity {
     state: Mutex<State>,
     reads: Arc<Semaphore>,
@@ -26,7 +26,7 @@ pub(crate) struct Activity {
 
 struct State {
     arrived: u64,
-    /// Requests in progress, each with the time since when its client has not read the next chunk; `None`: the client
+    /// Requests in progress, each with the time since which its client has not read the next chunk; `None`: the client
     /// waits for the daemon.
     requests: BTreeMap<u64, Option<Instant>>,
     /// The time at which the last request ended or the connection began.

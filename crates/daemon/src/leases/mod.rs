@@ -57,7 +57,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Number of leases with client-chosen ids whose home is remembered.
+/// Maximum number of leases with client-chosen ids for which this daemon remembers the daemon that has the lease. At
+/// this number, it forgets all of them and searches again.
 const MOST_REMEMBERED_HOMES: usize = 100_000;
 /// Number of attempts to reserve an id that another request reserves at the same time.
 const RESERVATION_ATTEMPTS: u32 = 5;
@@ -105,7 +106,7 @@ impl Leases {
         leases
     }
 
-    /// Number of leases that live here.
+    /// Number of leases that belong to this daemon.
     pub fn count(&self) -> usize {
         self.local.count()
     }

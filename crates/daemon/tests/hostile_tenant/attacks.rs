@@ -145,7 +145,7 @@ fn names_nobody_else(text: &str) -> Result<(), String> {
 }
 
 /// An error if a connection that requested nothing received a grant.
-async fn overhears_nothing(mut native: Native) -> Result<(), String> {
+async fn receives_no_foreign_events(mut native: Native) -> Result<(), String> {
     while let Some(heard) = native.hear(Duration::from_millis(2)).await {
         if let FromDaemon::Session(session, ToClient::Granted { .. }) = heard {
             return Err(format!("it received a grant of session {session}"));
@@ -201,7 +201,7 @@ impl Attacker {
                 // Keep the connection for a while: a session with this identity may begin later.
                 open.push_back(native);
                 if open.len() > 100 {
-                    overhears_nothing(open.pop_front().expect("there are many")).await?;
+                    receives_no_foreign_events(open.pop_front().expect("there are many")).await?;
                 }
                 if !self.goes_on() {
                     break;
@@ -209,7 +209,7 @@ impl Attacker {
             }
         }
         for native in open {
-            overhears_nothing(native).await?;
+            receives_no_foreign_events(native).await?;
         }
         Ok(format!("{tried} identities tried"))
     }

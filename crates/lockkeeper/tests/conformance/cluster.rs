@@ -145,7 +145,8 @@ mod three {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_its_daemon_dies_a_client_is_told_and_what_waits_is_asked_for_elsewhere_in_order() {
+async fn after_the_death_of_its_daemon_a_client_is_notified_and_its_requests_are_repeated_elsewhere_in_order()
+{
     timeout(PATIENCE, its_daemon_dies()).await.expect("the test is stuck");
 }
 
@@ -178,7 +179,7 @@ async fn its_daemon_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_its_daemon_leaves_a_client_keeps_what_it_holds_and_asks_elsewhere() {
+async fn when_its_daemon_leaves_a_client_keeps_its_holds_and_sends_requests_elsewhere() {
     timeout(PATIENCE, its_daemon_leaves()).await.expect("the test is stuck");
 }
 

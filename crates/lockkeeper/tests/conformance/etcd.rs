@@ -199,7 +199,7 @@ async fn refused(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_said() {
+async fn an_error_of_the_server_names_the_cause() {
     let etcd = etcd!();
     let address = etcd.address();
     assert!(refused(&format!("etcd://u:secret@{address}")).await.contains("has no authentication"));

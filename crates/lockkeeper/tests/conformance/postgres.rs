@@ -175,7 +175,7 @@ async fn refused(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_said() {
+async fn an_error_of_the_server_names_the_cause() {
     let postgres = postgres!();
     let sentence = async |login: &str, database: &str| refused(&postgres.url_of(login, database)).await;
     let roles =
@@ -209,7 +209,7 @@ async fn what_is_wrong_with_the_server_is_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_postgres_is_told_apart() {
+async fn a_server_that_is_not_postgres_is_reported() {
     let http = crate::impostor::start(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
     let error = refused(&format!("postgres://u@{http}/d")).await;
     // PostgreSQL's clients parse this as the beginning of a very long message.

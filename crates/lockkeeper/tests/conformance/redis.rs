@@ -113,7 +113,7 @@ async fn refused(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_said() {
+async fn an_error_of_the_server_names_the_cause() {
     let redis = redis!("--requirepass", "secret");
     let address = redis.address();
     assert!(refused(&format!("redis://{address}")).await.contains("asks for a password"));
@@ -136,7 +136,7 @@ async fn what_is_wrong_with_the_server_is_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_redis_is_told_apart() {
+async fn a_server_that_is_not_redis_is_reported() {
     let http = crate::impostor::start(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
     assert!(refused(&format!("redis://{http}")).await.contains("does not speak Redis's protocol"));
     let mute = crate::impostor::start(b"").await;

@@ -193,7 +193,7 @@ async fn refused(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_said() {
+async fn an_error_of_the_server_names_the_cause() {
     let zookeeper = zookeeper!();
     let address = zookeeper.address();
     // The first client owns the locks.

@@ -75,7 +75,7 @@ async fn queries_are_answered_over_the_same_connection() {
 }
 
 #[tokio::test]
-async fn a_member_without_an_address_is_asked_at_the_one_given() {
+async fn a_query_to_a_member_without_an_address_goes_to_the_given_one() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
     let answer = a.net.query(B, &b.address(), b"who".to_vec(), PATIENCE).await;
     assert_eq!(answer.unwrap(), b"M1 asks who");

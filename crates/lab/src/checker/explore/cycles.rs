@@ -22,8 +22,8 @@ type Duty = u32;
 const NOWHERE: u32 = u32::MAX;
 /// The duty of a step that fairness does not require.
 const NO_DUTY: Duty = Duty::MAX;
-/// The mark of a telling step; the other bits are the goals that the step fulfils.
-const TELLING: Goals = 1 << (Goals::BITS - 1);
+/// The mark of an instructive step; the other bits are the goals that the step fulfils.
+const INSTRUCTIVE: Goals = 1 << (Goals::BITS - 1);
 
 /// Searches all states that a finished search by one thread has visited. Returns, for each violated property,
 /// the shortest of the cycles found.
@@ -87,8 +87,8 @@ impl Graph {
                     actions.push(((!next.beyond).then(|| next.state.to_vec()), next.action));
                 });
                 steps.extend(actions.into_iter().map(|(to, action)| {
-                    let telling = if worker.is_telling(&action) { TELLING } else { 0 };
-                    (to, worker.duty(&action), worker.fulfils(&action) | telling)
+                    let instructive = if worker.is_instructive(&action) { INSTRUCTIVE } else { 0 };
+                    (to, worker.duty(&action), worker.fulfils(&action) | instructive)
                 }));
                 worker.pending(slots)
             }));
@@ -142,7 +142,7 @@ struct Duties {
 }
 
 impl Part<'_> {
-    /// A fair cycle: each state with the index of its step. Of several components, one with a telling step is
+    /// A fair cycle: each state with the index of its step. Of several components, one with a instructive step is
     /// preferred, and then the one that a shortest run leads to.
     fn cycle(&self) -> Option<Vec<(u32, usize)>> {
         let mut best: Option<(bool, Vec<u32>)> = None;
@@ -150,7 +150,7 @@ impl Part<'_> {
             if !self.is_fair(&component) {
                 continue;
             }
-            let dull = !self.is_telling(&component);
+            let dull = !self.is_instructive(&component);
             let better = |(known, other): &(bool, Vec<u32>)| (dull, component[0]) < (*known, other[0]);
             if best.as_ref().is_none_or(better) {
                 best = Some((dull, component));
@@ -224,19 +224,19 @@ impl Part<'_> {
         }
     }
 
-    fn is_telling(&self, component: &[u32]) -> bool {
-        let tells = |state: u32, place: usize| self.graph.marks(state, place) & TELLING != 0;
+    fn is_instructive(&self, component: &[u32]) -> bool {
+        let marked = |state: u32, place: usize| self.graph.marks(state, place) & INSTRUCTIVE != 0;
         !self.graph.marks.is_empty()
             && component
                 .iter()
-                .any(|&state| self.inner(component, state).any(|(place, _)| tells(state, place)))
+                .any(|&state| self.inner(component, state).any(|(place, _)| marked(state, place)))
     }
 
-    /// A cycle through a component that contains a telling step, if there is one, and is fair.
+    /// A cycle through a component that contains a instructive step, if there is one, and is fair.
     fn through(&self, component: &[u32]) -> Vec<(u32, usize)> {
         let mut cycle = Cycle { part: self, component, steps: Vec::new(), at: component[0] };
-        if self.is_telling(component) {
-            cycle.extend(|state, place, _| self.graph.marks(state, place) & TELLING != 0);
+        if self.is_instructive(component) {
+            cycle.extend(|state, place, _| self.graph.marks(state, place) & INSTRUCTIVE != 0);
         }
         for duty in self.duties(component).possible.into_keys() {
             // In the weak sense, a duty may also be impossible in a state of the cycle.

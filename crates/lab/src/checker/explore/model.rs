@@ -90,7 +90,7 @@ pub trait Worker {
 
     /// Whether a cycle in which a goal is not reached should contain this step, if it can: it shows best why
     /// the goal is not reached.
-    fn is_telling(&self, _action: &Self::Action) -> bool {
+    fn is_instructive(&self, _action: &Self::Action) -> bool {
         false
     }
 

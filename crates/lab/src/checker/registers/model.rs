@@ -133,7 +133,7 @@ impl Worker for Steps<'_> {
         (!action.optional).then_some(action.process as u64)
     }
 
-    fn is_telling(&self, action: &Action) -> bool {
+    fn is_instructive(&self, action: &Action) -> bool {
         action.enters
     }
 

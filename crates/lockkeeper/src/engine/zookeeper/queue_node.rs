@@ -19,7 +19,7 @@ struct QueueNode {
     lock: LockNode,
     name: LockName,
     kind: LockMode,
-    /// The name of our node without its number. No other acquisition has it.
+    /// The name of our node without its sequence number. It is unique to this acquisition.
     prefix: String,
     /// The full name of our node, once it is known.
     own: Option<String>,
