@@ -113,7 +113,7 @@ impl Config {
                 "{voters} voters: an odd number from 1 to 7 is needed, since a majority decides"
             ));
         }
-        self.member().check().map_err(Error::Config)
+        self.member().check().map_err(|error| Error::Config(error.to_string()))
     }
 
     /// The settings of the network.

@@ -245,7 +245,7 @@ impl<P: MutualExclusion> Operations for Driver<P> {
 
     fn propose_settings(&self, settings: ClusterSettings) -> std::result::Result<(), String> {
         let state = &mut *self.turn();
-        state.member.check_settings(&settings)?;
+        state.member.check_settings(&settings).map_err(|error| error.to_string())?;
         if !state.member.leads() {
             return Err(String::from("another member leads now: try again"));
         }
