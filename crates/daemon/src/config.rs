@@ -288,7 +288,8 @@ impl ConfigFile {
                  cluster init` makes for every member; for a single daemon write members = \"none\" under [listen]",
             ));
         };
-        Ok(Some((listen, JoinToken::read(&source.resolve(file))?)))
+        let join_token = JoinToken::read(&source.resolve(file)).map_err(|error| error.to_string())?;
+        Ok(Some((listen, join_token)))
     }
 
     /// Takes the settings of the member out of the file; the others remain.

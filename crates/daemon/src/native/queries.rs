@@ -218,7 +218,7 @@ async fn reply_to(service: &ClientService, client: &Client, ask: DaemonQuery) ->
             may(Action::ChangeSettings, "")?;
             match context.member.change_settings(&changes).await {
                 Ok(_) => DaemonReply::Done,
-                Err(lockkeeper_cluster::Error::BadOption(why)) => DaemonReply::Invalid(why),
+                Err(lockkeeper_cluster::Error::BadOption(why)) => DaemonReply::Invalid(why.to_string()),
                 Err(error) => return Err(error.to_string()),
             }
         }
