@@ -145,7 +145,7 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
 async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, BenchError> {
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ports = free_ports(count)?;
-    let join_token = JoinToken::random()?;
+    let join_token = JoinToken::random().map_err(|error| error.to_string())?;
     let mut members = Vec::new();
     for (id, &port) in (1..).zip(&ports) {
         let mut config = Config::new(MemberId(id), at(port), folder.join(id.to_string()));

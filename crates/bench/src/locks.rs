@@ -184,7 +184,7 @@ impl One<'_> {
         let oracle =
             several.then(|| made(folder.join(format!("oracle-{}", self.workload.name())))).transpose()?;
         let join_token = folder.join("join-token");
-        lockkeeper_cluster::JoinToken::read_or_create(&join_token)?;
+        lockkeeper_cluster::JoinToken::read_or_create(&join_token).map_err(|error| error.to_string())?;
         let job = |process: usize| {
             let mut servers = addresses.to_vec();
             if !servers.is_empty() {

@@ -1,7 +1,7 @@
 //! [`Acquire`]: a request for a lock.
 
 use crate::engine::{Immediate, LEAVING};
-use crate::error::{Error, Result};
+use crate::error::{Error, OptionError, Result};
 use crate::hold_guard::{HoldGuard, LocalSession};
 use crate::local::RequestOutcome;
 use crate::not_serving::{NotServing, NotServingReason};
@@ -172,7 +172,7 @@ enum Attempt {
 
 fn refuse(how: Ended, name: &str) -> Result<Attempt> {
     match how {
-        Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be requested in this mode"))),
+        Ended::Refused => Err(OptionError::Mode { name: name.to_string() }.into()),
         Ended::Full { limit } => Err(Error::Unavailable(format!(
             "`{name}` is refused: the clients of this member use {limit} different locks, as many as it serves at a time; \
              release some, or ask another member"
@@ -208,11 +208,11 @@ impl Drop for PendingRequest<'_> {
 }
 
 fn check(wish: &LockRequest) -> Result<()> {
-    check_name(&wish.lock.name).map_err(|why| Error::BadName(why.to_string()))?;
-    wish.tag.check().map_err(|why| Error::BadOption(format!("bad owner or purpose: {why}")))?;
+    check_name(&wish.lock.name).map_err(Error::BadName)?;
+    wish.tag.check().map_err(OptionError::Tag)?;
     match wish.mode {
         LockMode::Permit { of: permits } if !wish.mode.is_possible() => {
-            Err(Error::BadOption(format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")))
+            Err(OptionError::Permits { permits }.into())
         }
         _ => Ok(()),
     }

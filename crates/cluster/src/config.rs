@@ -1,14 +1,71 @@
 //! The configuration of a member at its start.
 
 use crate::consensus;
-use crate::error::{Error, Result};
-use crate::join_token::JoinToken;
+use crate::error::Result;
+use crate::join_token::{JoinToken, JoinTokenError};
 use crate::net::{self, tls::Tls};
-use lockkeeper_member::{ClusterSettings, Config as MemberConfig, Fence, MemberId};
+use lockkeeper_member::{ClusterSettings, Config as MemberConfig, Fence, MemberId, SettingsError};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The reason why a configuration is invalid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The configuration has both first members and members to join, or neither.
+    #[error("give either the `first_members` of a new cluster or members of a cluster to `join`, not both")]
+    FirstMembersOrJoin,
+    /// The list of first members does not contain this member.
+    #[error("{id} is not among the first members; add it there, or `join`")]
+    NotAFirstMember {
+        /// This member.
+        id: MemberId,
+    },
+    /// A member of several has no join token.
+    #[error(
+        "members of one cluster must have the same join token: give the file that `lockkeeper cluster init` or \
+         `lockkeeper up --listen` wrote (`join_token`, --join-token)"
+    )]
+    NoJoinToken,
+    /// Other members cannot reach this one at its address.
+    #[error(
+        "{address} means every address of this machine: set the address on which other members reach it (`advertise`, \
+         --advertise HOST:PORT)"
+    )]
+    UnspecifiedAddress {
+        /// The address.
+        address: String,
+    },
+    /// The number of voters is even or out of range.
+    #[error("{voters} voters: an odd number from 1 to 7 is needed, since a majority decides")]
+    Voters {
+        /// The number of voters.
+        voters: usize,
+    },
+    /// The member was started without a join token, and its cluster has other members.
+    #[error(
+        "this member's cluster has other members ({peer}), and it was started without the join token and does not listen \
+         for them: start it as before (`lockkeeper up --listen IP:PORT`, or `join_token` in its configuration)"
+    )]
+    HasPeers {
+        /// One of the other members.
+        peer: MemberId,
+    },
+    /// The algorithm or the times cannot work.
+    #[error(transparent)]
+    Member(#[from] SettingsError),
+    /// There is no join token.
+    #[error(transparent)]
+    JoinToken(#[from] JoinTokenError),
+    /// The network cannot work with its settings or certificates.
+    #[error(transparent)]
+    Network(net::Error),
+    /// Consensus cannot work with its settings.
+    #[error(transparent)]
+    Consensus(consensus::SettingsError),
+}
 
 /// The configuration of a member. All members of a cluster must agree on the algorithm and on the [`Times`].
 #[derive(Clone, Debug)]
@@ -83,37 +140,25 @@ impl Config {
 
     /// Validates the configuration.
     pub fn check(&self) -> Result<()> {
-        let bad = |reason: String| Err(Error::Config(reason));
         if self.first_members.is_empty() == self.join.is_empty() {
-            return bad(String::from(
-                "give either the `first_members` of a new cluster or members of a cluster to `join`, not both",
-            ));
+            return Err(ConfigError::FirstMembersOrJoin.into());
         }
         if !self.first_members.is_empty() && !self.first_members.contains_key(&self.id) {
-            return bad(format!("{} is not among the first members; add it there, or `join`", self.id));
+            return Err(ConfigError::NotAFirstMember { id: self.id }.into());
         }
         if self.join_token.is_none() && (self.first_members.len() > 1 || !self.join.is_empty()) {
-            return bad(String::from(
-                "members of one cluster must have the same join token: give the file that `lockkeeper cluster init` or \
-                 `lockkeeper up --listen` wrote (`join_token`, --join-token)",
-            ));
+            return Err(ConfigError::NoJoinToken.into());
         }
         let everywhere =
             |address: &str| address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified());
         let address = self.advertise.clone().unwrap_or_else(|| self.listen.to_string());
         if self.join_token.is_some() && everywhere(&address) {
-            return bad(format!(
-                "{address} means every address of this machine: set the address on which other members reach it \
-                 (`advertise`, --advertise HOST:PORT)"
-            ));
+            return Err(ConfigError::UnspecifiedAddress { address }.into());
         }
         if !(1..=7).contains(&self.most_voters) || self.most_voters.is_multiple_of(2) {
-            let voters = self.most_voters;
-            return bad(format!(
-                "{voters} voters: an odd number from 1 to 7 is needed, since a majority decides"
-            ));
+            return Err(ConfigError::Voters { voters: self.most_voters }.into());
         }
-        self.member().check().map_err(Error::Config)
+        Ok(self.member().check().map_err(ConfigError::Member)?)
     }
 
     /// The settings of the network.
@@ -121,7 +166,7 @@ impl Config {
         // A member without peers uses a random token, which no other process knows.
         let token = match &self.join_token {
             Some(token) => token.clone(),
-            None => JoinToken::random().map_err(Error::Config)?,
+            None => JoinToken::random().map_err(ConfigError::JoinToken)?,
         };
         Ok(net::Settings {
             me: self.id,

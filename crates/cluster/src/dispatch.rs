@@ -45,7 +45,7 @@ pub(crate) struct Dispatcher {
 impl net::Handler for Dispatcher {
     fn frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), Refused> {
         match self.engine.upgrade() {
-            Some(engine) => engine.receive_frame(from, bytes).map_err(Refused),
+            Some(engine) => engine.receive_frame(from, bytes).map_err(|error| Refused(error.into())),
             None => Ok(()),
         }
     }
@@ -73,7 +73,10 @@ impl net::Handler for Dispatcher {
                     Vec::new()
                 }
                 Ok(MemberQuery::Change(settings)) => match engine {
-                    Some(engine) => engine.propose_settings(settings).err().unwrap_or_default().into_bytes(),
+                    Some(engine) => match engine.propose_settings(settings) {
+                        Ok(()) => Vec::new(),
+                        Err(why) => why.to_string().into_bytes(),
+                    },
                     None => b"this member has stopped; try again".to_vec(),
                 },
                 Ok(MemberQuery::User(query)) => match user {

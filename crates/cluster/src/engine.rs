@@ -8,7 +8,7 @@ use crate::net::Net;
 use crate::not_serving::NotServing;
 use lockkeeper_member::{
     Acquisition, ClusterSettings, Ended, Fence, LockList, LockMode, LockName, LockRequest, LockStatus,
-    MemberId, NoFence, Node, PortEvent, Query, Reply, SessionId, ToClient, ToMember, View,
+    MemberId, NoFence, Node, PortEvent, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,28 @@ use tracing::Span;
 
 /// The reason that a leaving member gives for not granting.
 pub(crate) const LEAVING: &str = "it is leaving its cluster and grants no locks; ask another member";
+
+/// The reason why a member does not propose settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProposalError {
+    /// A member cannot run with the settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Only the leader proposes.
+    #[error("another member leads now: try again")]
+    NotLeader,
+}
+
+/// The reason why a frame of another member is dropped before it reaches the member's state machine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FrameError {
+    /// The bytes are not a frame.
+    #[error("a frame of {from} cannot be read: {source}")]
+    Malformed { from: MemberId, source: postcard::Error },
+    /// The frame names another sender or recipient than the connection.
+    #[error("a frame of {from} claims to be from {sender} to {to}")]
+    Misaddressed { from: MemberId, sender: Node, to: MemberId },
+}
 
 /// The immediate result of a request.
 pub(crate) enum Immediate {
@@ -102,7 +124,7 @@ pub(crate) trait Operations: Send + Sync {
     /// The settings of the newest view that the member knows.
     fn settings(&self) -> ClusterSettings;
     /// Proposes a view with these settings if this member leads. The error contains the reason for a rejection.
-    fn propose_settings(&self, settings: ClusterSettings) -> std::result::Result<(), String>;
+    fn propose_settings(&self, settings: ClusterSettings) -> Result<(), ProposalError>;
     /// The state of the member.
     fn status(&self) -> MemberStatus;
     /// Notifies when the status may have changed.
@@ -120,7 +142,7 @@ pub(crate) trait Environment: Send + Sync {
     /// Sets the members known to the cluster.
     fn set_peers(&self, peers: Vec<MemberId>);
     /// Handles a frame of another member. Frames sent in response leave with `flush`.
-    fn receive_frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
+    fn receive_frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), FrameError>;
     /// Writes the frames that have been sent since the last flush.
     fn flush(&self);
     /// Handles a new connection to another member.

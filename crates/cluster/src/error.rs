@@ -1,20 +1,25 @@
 //! The errors of this crate. Each message states what happened and what to do next.
 
+use crate::acquire::MOST_PERMITS;
+use crate::config::ConfigError;
+use crate::settings::ValueError;
+use lockkeeper_member::{Acquisition, BadText};
+
 /// The reason why an operation on the cluster failed.
 ///
 /// A lock that is held by another client is not an error: `try_acquire` and the acquires with a timeout return `None`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The configuration is invalid.
     #[error("bad configuration: {0}")]
-    Config(String),
+    Config(#[from] ConfigError),
     /// The name of a lock is invalid.
     #[error("bad lock name: {0}")]
-    BadName(String),
+    BadName(#[source] BadText),
     /// An option of a request is out of range, or does not fit the lock.
     #[error("bad option: {0}")]
-    BadOption(String),
+    BadOption(#[from] OptionError),
     /// The hold ended before it was released.
     #[error("the lock `{name}` was lost: {reason}")]
     Lost {
@@ -35,6 +40,41 @@ pub enum Error {
     Unavailable(String),
 }
 
+/// The reason why an option of a request is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The lock cannot be requested in this mode.
+    #[error("`{name}` cannot be requested in this mode")]
+    Mode {
+        /// The lock's name.
+        name: String,
+    },
+    /// The owner or the purpose is invalid.
+    #[error("bad owner or purpose: {0}")]
+    Tag(#[source] BadText),
+    /// A semaphore cannot have this number of permits.
+    #[error("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")]
+    Permits {
+        /// The number of permits.
+        permits: u32,
+    },
+    /// The acquisition to revoke is not a hold on the lock.
+    #[error("{acquisition} does not hold `{lock}` at any member that answers")]
+    NotHeld {
+        /// The acquisition.
+        acquisition: Acquisition,
+        /// The lock's name.
+        lock: String,
+    },
+    /// The value of a setting cannot be read.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// The leader rejects the settings, for this reason.
+    #[error("{0}")]
+    Settings(String),
+}
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -42,8 +82,8 @@ impl From<crate::net::Error> for Error {
     fn from(error: crate::net::Error) -> Self {
         use crate::net::Error as Net;
         match error {
-            Net::Settings(_) | Net::Tls(_) | Net::PlainBeyondLoopback(_) => Self::Config(error.to_string()),
             Net::Listen(..) => Self::Unavailable(error.to_string()),
+            _ => Self::Config(ConfigError::Network(error)),
         }
     }
 }
@@ -52,7 +92,7 @@ impl From<crate::consensus::Error> for Error {
     fn from(error: crate::consensus::Error) -> Self {
         use crate::consensus::Error as Consensus;
         match error {
-            Consensus::Settings(_) => Self::Config(error.to_string()),
+            Consensus::Settings(why) => Self::Config(ConfigError::Consensus(why)),
             Consensus::Stopped(_) => Self::Stopped(error.to_string()),
             Consensus::Store(_) | Consensus::Remove(_) => Self::Unavailable(error.to_string()),
         }

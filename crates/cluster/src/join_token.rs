@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The prefix of every token, by which people and secret scanners recognise one.
 const PREFIX: &str = "lkjoin_";
@@ -16,62 +16,103 @@ const BYTES: usize = 32;
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken([u8; BYTES]);
 
+/// The reason why there is no join token. No variant contains the text that was read, which may be a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinTokenError {
+    /// The system's random number generator failed.
+    #[error("the system has no random numbers: {0}")]
+    Random(#[source] getrandom::Error),
+    /// The text is not a token.
+    #[error(
+        "this is no join token: it must be `{PREFIX}` and {} hexadecimal digits, as `lockkeeper cluster init` and \
+         `lockkeeper up --listen` write it",
+        2 * BYTES
+    )]
+    Malformed,
+    /// The text of a file is not a token.
+    #[error("{path}: {}", Self::Malformed)]
+    MalformedFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("cannot read the join token in {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write a join token to {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// Users other than the owner may read or write the file.
+    #[error(
+        "other users may read or write the join token in {path} (mode {mode:03o}): run `chmod 600 {path}`; if they \
+         may have read it, make a new one for all members"
+    )]
+    NotSecret {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+}
+
 impl JoinToken {
     /// Creates a token from the system's random number generator.
-    pub fn random() -> Result<Self, String> {
+    pub fn random() -> Result<Self, JoinTokenError> {
         let mut bytes = [0; BYTES];
-        getrandom::fill(&mut bytes).map_err(|error| format!("the system has no random numbers: {error}"))?;
+        getrandom::fill(&mut bytes).map_err(JoinTokenError::Random)?;
         Ok(Self(bytes))
     }
 
     /// Parses a token. White space around it is ignored. The error does not contain the text, which may be a secret.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "this is no join token: it must be `{PREFIX}` and {} hexadecimal digits, as `lockkeeper cluster init` and \
-                 `lockkeeper up --listen` write it",
-                2 * BYTES
-            )
-        };
-        let digits = text.trim().strip_prefix(PREFIX).ok_or_else(wrong)?;
+    pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
+        let digits = text.trim().strip_prefix(PREFIX).ok_or(JoinTokenError::Malformed)?;
         if digits.len() != 2 * BYTES || !digits.is_ascii() {
-            return Err(wrong());
+            return Err(JoinTokenError::Malformed);
         }
         let mut bytes = [0; BYTES];
         for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            let pair = std::str::from_utf8(pair).map_err(|_| JoinTokenError::Malformed)?;
             // `from_str_radix` alone would also accept "+f".
             let digits = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
-            *byte = u8::from_str_radix(pair, 16).ok().filter(|_| digits).ok_or_else(wrong)?;
+            let parsed = u8::from_str_radix(pair, 16).ok().filter(|_| digits);
+            *byte = parsed.ok_or(JoinTokenError::Malformed)?;
         }
         Ok(Self(bytes))
     }
 
     /// Reads the token from a file. Rejects a file that other users may read or write.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let cannot =
-            |error: std::io::Error| format!("cannot read the join token in {}: {error}", path.display());
+    pub fn read(path: &Path) -> Result<Self, JoinTokenError> {
+        let cannot = |source| JoinTokenError::Read { path: path.to_path_buf(), source };
         let file = File::open(path).map_err(cannot)?;
         let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(format!(
-                "other users may read or write the join token in {path} (mode {mode:03o}): run `chmod 600 {path}`; if they \
-                 may have read it, make a new one for all members",
-                path = path.display()
-            ));
+            return Err(JoinTokenError::NotSecret { path: path.to_path_buf(), mode });
         }
         let mut text = String::new();
         // A token is short. The limit avoids reading a large file that was given by mistake.
         file.take(1024).read_to_string(&mut text).map_err(cannot)?;
-        Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+        Self::parse(&text).map_err(|error| match error {
+            JoinTokenError::Malformed => JoinTokenError::MalformedFile { path: path.to_path_buf() },
+            other => other,
+        })
     }
 
     /// Reads the token from a file, or writes a new one there if the file does not exist.
-    pub fn read_or_create(path: &Path) -> Result<Self, String> {
+    pub fn read_or_create(path: &Path) -> Result<Self, JoinTokenError> {
         match Self::random()?.save_new(path) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("cannot write a join token to {}: {error}", path.display())),
+            Err(source) => return Err(JoinTokenError::Write { path: path.to_path_buf(), source }),
         }
         Self::read(path)
     }
@@ -142,6 +183,11 @@ mod tests {
         for mode in [0o640, 0o604, 0o620, 0o644] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let error = JoinToken::read(&path).unwrap_err();
+            assert!(
+                matches!(error, JoinTokenError::NotSecret { mode: found, .. } if found == mode),
+                "{error}"
+            );
+            let error = error.to_string();
             assert!(error.contains(&format!("chmod 600 {}", path.display())), "{error}");
             assert!(error.contains(&format!("mode {mode:o}")), "{error}");
         }
@@ -154,7 +200,7 @@ mod tests {
         let good = JoinToken([7; BYTES]).reveal();
         let signed = good.replace("07", "+7");
         for text in ["", "secret", &good[1..], &good[..70], &signed, &good.replace('7', "é"), "lkjoin_"] {
-            let error = JoinToken::parse(text).unwrap_err();
+            let error = JoinToken::parse(text).unwrap_err().to_string();
             assert!(error.contains("cluster init"), "{error}");
             assert!(text.len() < 8 || !error.contains(text), "{error}");
         }

@@ -46,18 +46,21 @@ pub mod settings;
 mod store;
 
 pub use acquire::{Acquire, MOST_PERMITS};
-pub use config::{Config, Times};
+pub use config::{Config, ConfigError, Times};
+pub use consensus::SettingsError as ConsensusSettingsError;
 pub use dispatch::QueryHandler;
 pub use engine::{ClientTransport, MemberStatus};
-pub use error::{Error, Result};
+pub use error::{Error, OptionError, Result};
 pub use hold_guard::HoldGuard;
-pub use join_token::JoinToken;
+pub use join_token::{JoinToken, JoinTokenError};
 pub use lockkeeper_member::{
     Acquisition, ClusterSettings, LONGEST_NAME, LockList, LockMode, LockName, LockStatus, MemberId, Node,
-    Participant, Query, Reply, SessionId, ToClient, ToMember, View, WaitCause, WaitExplanation, WaitGraph,
+    Participant, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View, WaitCause,
+    WaitExplanation, WaitGraph,
 };
 pub use lockkeeper_system::lease_clock::now_ns;
 pub use member::{Member, Voters};
-pub use net::authority::{self, Authority};
-pub use net::tls::{Pem, Tls};
+pub use net::Error as NetError;
+pub use net::authority::{self, Authority, AuthorityError};
+pub use net::tls::{Pem, Tls, TlsError};
 pub use not_serving::{NotServing, NotServingReason};

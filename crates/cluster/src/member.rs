@@ -1,12 +1,12 @@
 //! [`Member`]: a member of a cluster in this process.
 
 use crate::acquire::Acquire;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::consensus::Consensus;
 use crate::dispatch::{ConsensusTransport, Dispatcher, MemberQuery, QueryHandler};
 use crate::driver::Driver;
 use crate::engine::{ClientTransport, Engine, MemberStatus};
-use crate::error::{Error, Result};
+use crate::error::{Error, OptionError, Result};
 use crate::hold_guard::LocalSession;
 use crate::local::warning_margin_ns;
 use crate::metrics;
@@ -118,10 +118,7 @@ impl Member {
                 && let Some(peer) = consensus.peers().await.first()
             {
                 consensus.stop().await;
-                return Err(Error::Config(format!(
-                    "this member's cluster has other members ({peer}), and it was started without the join token and does not \
-                     listen for them: start it as before (`lockkeeper up --listen IP:PORT`, or `join_token` in its configuration)"
-                )));
+                return Err(ConfigError::HasPeers { peer: *peer }.into());
             }
             let _ = dispatcher.consensus.set(consensus.clone());
             engine.connect(net.clone(), consensus.clone());
@@ -275,9 +272,7 @@ impl Member {
         };
         match replies.iter().find(holds) {
             Some(reply) => self.release_by_force_at(reply.node.id, lock, acquisition).await,
-            None => Err(Error::BadOption(format!(
-                "{acquisition} does not hold `{lock}` at any member that answers"
-            ))),
+            None => Err(OptionError::NotHeld { acquisition, lock: lock.into() }.into()),
         }
     }
 
@@ -416,7 +411,7 @@ impl Member {
     /// the earlier views must have expired at the members that it excludes. Returns when this member has that view.
     /// Holds survive.
     pub async fn change_settings(&self, changes: &[(String, String)]) -> Result<ClusterSettings> {
-        let wanted = settings::change(&self.settings(), changes).map_err(Error::BadOption)?;
+        let wanted = settings::change(&self.settings(), changes).map_err(OptionError::Value)?;
         let lease = Duration::from_nanos(wanted.lease_ns.max(self.settings().lease_ns));
         let deadline = tokio::time::Instant::now() + 4 * lease + Duration::from_secs(5);
         let mut obstacle;
@@ -443,7 +438,7 @@ impl Member {
             )));
         };
         let refused = if leader == self.id() {
-            self.inner.engine.propose_settings(wanted.clone()).err()
+            self.inner.engine.propose_settings(wanted.clone()).err().map(|why| why.to_string())
         } else {
             let within = self.inner.config.times.round_trip * 4;
             match self.query_member(leader, MemberQuery::Change(wanted.clone()), within).await {
@@ -452,7 +447,7 @@ impl Member {
             }
         };
         match refused {
-            Some(why) if !why.contains("try again") => Err(Error::BadOption(why)),
+            Some(why) if !why.contains("try again") => Err(OptionError::Settings(why).into()),
             obstacle => Ok(obstacle),
         }
     }

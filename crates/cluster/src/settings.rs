@@ -5,6 +5,32 @@ use lockkeeper_core::any::ALGORITHM;
 use lockkeeper_member::ClusterSettings;
 use std::time::Duration;
 
+/// The reason why a setting's value cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// There is no profile of times with this name.
+    #[error("there is no profile of times '{name}': use default, tuned or slow")]
+    Profile {
+        /// The name.
+        name: String,
+    },
+    /// The value is not a time.
+    #[error("{name} takes a time such as 1500ms or 1.5s, not '{value}'")]
+    Time {
+        /// The setting.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// The value is not a number of millionths.
+    #[error("drift takes millionths, such as 500ppm, not '{value}'")]
+    Drift {
+        /// The value.
+        value: String,
+    },
+}
+
 /// The profile of [`Times`] with this name in a configuration file.
 pub fn profile(name: &str) -> Option<Times> {
     match name {
@@ -35,15 +61,16 @@ pub fn describe(settings: &ClusterSettings) -> Vec<(String, String)> {
 
 /// Applies changes to the present settings. A new algorithm drops the options of the previous one. A name that is not a
 /// time is an option of the algorithm, which the leader validates.
-pub fn change(present: &ClusterSettings, changes: &[(String, String)]) -> Result<ClusterSettings, String> {
+pub fn change(
+    present: &ClusterSettings,
+    changes: &[(String, String)],
+) -> Result<ClusterSettings, ValueError> {
     let mut settings = present.clone();
     for (name, value) in changes {
         match name.as_str() {
             ALGORITHM => settings.algorithm = vec![(name.clone(), value.clone())],
             "times" => {
-                let times = profile(value).ok_or_else(|| {
-                    format!("there is no profile of times '{value}': use default, tuned or slow")
-                })?;
+                let times = profile(value).ok_or_else(|| ValueError::Profile { name: value.clone() })?;
                 settings.lease_ns = nanoseconds(times.lease);
                 settings.renewal_ns = nanoseconds(times.renewal);
                 settings.silence_ns = nanoseconds(times.silence);
@@ -56,10 +83,8 @@ pub fn change(present: &ClusterSettings, changes: &[(String, String)]) -> Result
             "settle" => settings.settle_ns = time(name, value)?,
             "drift" => {
                 let digits = value.strip_suffix("ppm").unwrap_or(value);
-                settings.drift_ppm = digits
-                    .trim()
-                    .parse()
-                    .map_err(|_| format!("drift takes millionths, such as 500ppm, not '{value}'"))?;
+                settings.drift_ppm =
+                    digits.trim().parse().map_err(|_| ValueError::Drift { value: value.clone() })?;
             }
             _ => {
                 settings.algorithm.retain(|(known, _)| known != name);
@@ -75,11 +100,11 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Parses a duration such as `1500ms` or `1.5s`. `name` appears in the error message.
-pub fn read_time(name: &str, value: &str) -> Result<Duration, String> {
+pub fn read_time(name: &str, value: &str) -> Result<Duration, ValueError> {
     time(name, value).map(Duration::from_nanos)
 }
 
-fn time(name: &str, value: &str) -> Result<u64, String> {
+fn time(name: &str, value: &str) -> Result<u64, ValueError> {
     let (digits, unit_ms) = match value.strip_suffix("ms") {
         Some(digits) => (digits, 1.0),
         None => (value.strip_suffix('s').unwrap_or(""), 1000.0),
@@ -88,7 +113,7 @@ fn time(name: &str, value: &str) -> Result<u64, String> {
     number
         .filter(|number| (0.001..=1e7).contains(number))
         .map(|number| (number * unit_ms * 1e6) as u64)
-        .ok_or_else(|| format!("{name} takes a time such as 1500ms or 1.5s, not '{value}'"))
+        .ok_or_else(|| ValueError::Time { name: name.into(), value: value.into() })
 }
 
 #[cfg(test)]
@@ -115,9 +140,12 @@ mod tests {
     fn a_value_that_cannot_be_read_is_refused_with_an_example() {
         let refused =
             |name, value| change(&ClusterSettings::default(), &pairs(&[(name, value)])).unwrap_err();
-        assert!(refused("lease", "2").contains("1500ms"));
-        assert!(refused("lease", "-1s").contains("1500ms"));
-        assert!(refused("times", "fast").contains("slow"));
-        assert!(refused("drift", "much").contains("500ppm"));
+        for value in ["2", "-1s"] {
+            let error = refused("lease", value);
+            assert_eq!(error, ValueError::Time { name: "lease".into(), value: value.into() });
+            assert!(error.to_string().contains("1500ms"), "{error}");
+        }
+        assert!(refused("times", "fast").to_string().contains("slow"));
+        assert!(refused("drift", "much").to_string().contains("500ppm"));
     }
 }

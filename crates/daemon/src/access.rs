@@ -14,7 +14,7 @@
 //! [`Credential`](crate::credential::Credential): they get the token's new rights, or are closed.
 
 use crate::rights::Action;
-use lockkeeper_member::check_name;
+use lockkeeper_member::{BadText, check_name};
 use lockkeeper_text::Printable;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 use subtle::ConstantTimeEq;
+use time::error::ComponentRange;
 use time::{Date, Month, OffsetDateTime, UtcOffset};
 use tokio::sync::watch;
 
@@ -70,6 +71,76 @@ pub enum Denied {
         /// The name of the token.
         who: Arc<str>,
     },
+}
+
+/// The reason why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenFileError {
+    /// The file cannot be read, or other users can change it.
+    #[error("cannot read the tokens in {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system, or the problem of the file's mode.
+        source: std::io::Error,
+    },
+    /// The text of the file is invalid.
+    #[error("{path}: {source}")]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the text.
+        source: Box<TokenFileError>,
+    },
+    /// The text is not TOML, or has an unknown key or a value of another type.
+    #[error(transparent)]
+    Syntax(Box<toml::de::Error>),
+    /// The name of a token is invalid.
+    #[error("the name of the token `{}`: {source}", Printable(.name))]
+    Name {
+        /// The name.
+        name: String,
+        /// The reason.
+        source: BadText,
+    },
+    /// The hash of a token is not a SHA-256.
+    #[error("the token `{name}` has no SHA-256 of 64 hexadecimal digits; `lockkeeper token` makes one")]
+    Hash {
+        /// The token's name.
+        name: String,
+    },
+    /// The date on which a token expires is invalid.
+    #[error("the token `{name}`: {source}")]
+    Expiry {
+        /// The token's name.
+        name: String,
+        /// The error of the date.
+        source: ExpiryError,
+    },
+    /// Two tokens have the same hash.
+    #[error("the token `{name}` has the SHA-256 of another one: remove one of them")]
+    SameHash {
+        /// The name of the second one.
+        name: String,
+    },
+    /// Two tokens have the same name.
+    #[error("two tokens have the name `{name}`: give each of them a name of its own")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+}
+
+/// The reason why the date on which a token expires is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpiryError {
+    /// The value is a time of day without a date.
+    #[error("`expires` needs a date, as 2027-01-31 or 2027-01-31T12:00:00Z")]
+    NoDate,
+    /// The calendar has no such date.
+    #[error(transparent)]
+    Range(#[from] ComponentRange),
 }
 
 /// An authenticated caller, or any caller where no tokens are needed. A principal is identified by the name
@@ -222,7 +293,7 @@ impl Access {
     }
 
     /// Access for the tokens of a file only.
-    pub fn of_file(file: impl Into<PathBuf>) -> Result<Self, String> {
+    pub fn of_file(file: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
         let file = file.into();
         let tokens = RwLock::new(read(&file)?);
         Ok(Self { file: Some(file), tokens, ..Self::open() })
@@ -234,7 +305,7 @@ impl Access {
     }
 
     /// Reads the token file again. A file that cannot be read or parsed changes nothing.
-    pub fn reload(&self) -> Result<(), String> {
+    pub fn reload(&self) -> Result<(), TokenFileError> {
         if let Some(file) = &self.file {
             let tokens = read(file)?;
             *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
@@ -330,27 +401,23 @@ pub fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-fn read(file: &Path) -> Result<Tokens, String> {
+fn read(file: &Path) -> Result<Tokens, TokenFileError> {
     let text = lockkeeper_files::read_trusted(file)
-        .map_err(|error| format!("cannot read the tokens in {}: {error}", file.display()))?;
-    parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+        .map_err(|source| TokenFileError::Read { path: file.to_path_buf(), source })?;
+    parse(&text).map_err(|error| TokenFileError::InFile { path: file.to_path_buf(), source: Box::new(error) })
 }
 
-pub(crate) fn parse(text: &str) -> Result<Tokens, String> {
-    let file: TokenFile = toml::from_str(text).map_err(|error| error.to_string())?;
+pub(crate) fn parse(text: &str) -> Result<Tokens, TokenFileError> {
+    let file: TokenFile = toml::from_str(text).map_err(|error| TokenFileError::Syntax(Box::new(error)))?;
     let (mut tokens, mut hashes) = (Tokens::new(), HashSet::new());
     for line in file.token {
         let name = line.name.clone();
-        check_name(&name).map_err(|why| format!("the name of the token `{}`: {why}", Printable(&name)))?;
-        let hash = hex(&line.sha256).ok_or_else(|| {
-            format!(
-                "the token `{name}` has no SHA-256 of 64 hexadecimal digits; `lockkeeper token` makes one"
-            )
-        })?;
+        check_name(&name).map_err(|source| TokenFileError::Name { name: name.clone(), source })?;
+        let hash = hex(&line.sha256).ok_or_else(|| TokenFileError::Hash { name: name.clone() })?;
         let expires = line.expires.map(|at| instant(&at)).transpose();
-        let expires = expires.map_err(|error| format!("the token `{name}`: {error}"))?;
+        let expires = expires.map_err(|source| TokenFileError::Expiry { name: name.clone(), source })?;
         if !hashes.insert(hash) {
-            return Err(format!("the token `{name}` has the SHA-256 of another one: remove one of them"));
+            return Err(TokenFileError::SameHash { name });
         }
         let who = Principal(Arc::new(TokenGrants {
             name: line.name.into(),
@@ -362,7 +429,7 @@ pub(crate) fn parse(text: &str) -> Result<Tokens, String> {
         }));
         // Sessions belong to a token's name: two tokens with one name could use each other's sessions.
         if tokens.insert(who.name().clone(), who).is_some() {
-            return Err(format!("two tokens have the name `{name}`: give each of them a name of its own"));
+            return Err(TokenFileError::SameName { name });
         }
     }
     Ok(tokens)
@@ -380,8 +447,8 @@ fn hex(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The point in time of a date, or of a date and time; UTC if it has no offset.
-fn instant(at: &toml::value::Datetime) -> Result<SystemTime, String> {
-    let date = at.date.ok_or("`expires` needs a date, as 2027-01-31 or 2027-01-31T12:00:00Z")?;
+fn instant(at: &toml::value::Datetime) -> Result<SystemTime, ExpiryError> {
+    let date = at.date.ok_or(ExpiryError::NoDate)?;
     let (hour, minute, second) =
         at.time.map_or((0, 0, 0), |time| (time.hour, time.minute, time.second.unwrap_or(0)));
     let minutes = match at.offset {
@@ -392,9 +459,9 @@ fn instant(at: &toml::value::Datetime) -> Result<SystemTime, String> {
         let month = Month::try_from(date.month)?;
         let date = Date::from_calendar_date(i32::from(date.year), month, date.day)?;
         let offset = UtcOffset::from_whole_seconds(minutes * 60)?;
-        Ok::<_, time::error::ComponentRange>(date.with_hms(hour, minute, second)?.assume_offset(offset))
+        Ok::<_, ComponentRange>(date.with_hms(hour, minute, second)?.assume_offset(offset))
     };
-    moment().map(SystemTime::from).map_err(|error| error.to_string())
+    Ok(SystemTime::from(moment()?))
 }
 
 /// The UTC date of a point in time, in the format of the token file.
@@ -464,7 +531,8 @@ mod tests {
         for mode in [0o664, 0o646] {
             std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
             let error = access.reload().unwrap_err();
-            assert!(error.contains("chmod go-w"), "{error}");
+            assert!(matches!(error, TokenFileError::Read { .. }), "{error}");
+            assert!(error.to_string().contains("chmod go-w"), "{error}");
             assert!(Access::of_file(file.path()).is_err());
         }
         assert!(access.authenticate(Some("secret")).is_ok(), "the previous tokens remain valid");
@@ -482,7 +550,7 @@ mod tests {
                 "`a\\u{1b}`: it contains the control character",
             ),
         ] {
-            let error = parse(text).err().unwrap();
+            let error = parse(text).err().unwrap().to_string();
             assert!(error.contains(part), "{error}");
         }
     }
@@ -492,7 +560,7 @@ mod tests {
         let token = |name: &str, digit: &str| {
             format!("[[token]]\nname = \"{name}\"\nsha256 = \"{}\"\n", digit.repeat(64))
         };
-        let error = |text: String| parse(&text).err().unwrap();
+        let error = |text: String| parse(&text).err().unwrap().to_string();
         let twice = error(token("a", "1") + &token("b", "2") + &token("a", "3"));
         assert_eq!(twice, "two tokens have the name `a`: give each of them a name of its own");
         let same = error(token("a", "1") + &token("b", "1"));

@@ -143,13 +143,12 @@ impl Audit {
     }
 
     /// Appends to a file that only its owner may read.
-    pub fn to_file(member: u32, path: &Path, rotation: Rotation) -> Result<Self, String> {
-        let bad = |error| format!("cannot write the audit log {}: {error}", path.display());
-        let file = LogFile::open(path, rotation).map_err(bad)?;
+    pub fn to_file(member: u32, path: &Path, rotation: Rotation) -> io::Result<Self> {
+        let file = LogFile::open(path, rotation)?;
         let (lines, queue) = sync_channel(MOST_LINES);
         let name = String::from("audit");
         let thread = std::thread::Builder::new().name(name).spawn(move || write_all(file, &queue));
-        let writer = Some((lines, thread.map_err(bad)?));
+        let writer = Some((lines, thread?));
         Ok(Self { member, writer, refusals: Mutex::default(), left_out: AtomicU64::new(0) })
     }
 

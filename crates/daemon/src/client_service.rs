@@ -39,8 +39,8 @@ pub struct ClientService {
 
 impl ClientService {
     /// Creates the state, starts the session service, and begins to reply to other daemons about its
-    /// sessions.
-    pub fn new(context: Arc<DaemonContext>) -> Result<Arc<Self>, String> {
+    /// sessions. Fails if the thread for lists cannot be started.
+    pub fn new(context: Arc<DaemonContext>) -> std::io::Result<Arc<Self>> {
         let metrics = Arc::new(Metrics::default());
         let mut registry = Registry::default();
         context.member.register_metrics(&mut registry);

@@ -1,7 +1,8 @@
 //! The daemon's configuration file. Every error names the line and a valid value.
 
 use crate::limits::Limits;
-use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId, Pem, Times, Tls};
+use lockkeeper_cluster::settings::ValueError;
+use lockkeeper_cluster::{Config as MemberConfig, JoinToken, JoinTokenError, MemberId, Pem, Times, Tls};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,6 +16,138 @@ pub const MEMBERS_PORT: u16 = 7420;
 pub const CLIENTS_PORT: u16 = lockkeeper_session::protocol::PORT;
 /// Default port for HTTP and gRPC.
 pub const HTTP_PORT: u16 = 7422;
+
+/// The reason why a daemon cannot start with its configuration. The text names the line of the file, where there is
+/// one, and a valid value.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The text of the file is invalid.
+    #[error("{path}: {source}")]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the text.
+        source: Box<ConfigError>,
+    },
+    /// The text is not TOML, or has an unknown key or a value of another type.
+    #[error("{}", .0.to_string().trim_end())]
+    Syntax(#[source] Box<toml::de::Error>),
+    /// The daemon cannot listen on this address.
+    #[error(
+        "line {line}: `{address}` is no address to listen on; write one as \"0.0.0.0:{port}\", or \"none\""
+    )]
+    ListenAddress {
+        /// The line.
+        line: usize,
+        /// The address.
+        address: String,
+        /// The default port.
+        port: u16,
+    },
+    /// The key of a member is not a number.
+    #[error("line {line}: `{number}` is no member's number; write for example 1 = \"a:{MEMBERS_PORT}\"")]
+    MemberNumber {
+        /// The line.
+        line: usize,
+        /// The key.
+        number: String,
+    },
+    /// The address of a member has no port.
+    #[error("line {line}: `{address}` has no port; write \"{address}:{MEMBERS_PORT}\"")]
+    NoPort {
+        /// The line.
+        line: usize,
+        /// The address.
+        address: String,
+    },
+    /// There is no profile of times with this name.
+    #[error(
+        "line {line}: `{name}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" (slow \
+         networks)"
+    )]
+    Times {
+        /// The line.
+        line: usize,
+        /// The name.
+        name: String,
+    },
+    /// The value of a setting cannot be read.
+    #[error("line {line}: {source}")]
+    Value {
+        /// The line.
+        line: usize,
+        /// The error of the value.
+        source: ValueError,
+    },
+    /// There is no algorithm with this name.
+    #[error("line {line}: there is no algorithm `{name}`; `lockkeeper algorithms` lists them")]
+    Algorithm {
+        /// The line.
+        line: usize,
+        /// The name.
+        name: String,
+    },
+    /// The initial members do not include this one.
+    #[error(
+        "line {line}: member {} is not in [members]; add it there, or give addresses to `join` instead",
+        .member.0
+    )]
+    NotAMember {
+        /// The line.
+        line: usize,
+        /// This member.
+        member: MemberId,
+    },
+    /// There are neither initial members nor addresses to join.
+    #[error("give the initial members ([members] 1 = \"host:{MEMBERS_PORT}\", …) or addresses to `join`")]
+    NoMembers,
+    /// A member of several does not listen for the others.
+    #[error("`listen.members` cannot be \"none\" in a cluster of several members")]
+    MembersNotServed,
+    /// A daemon that listens for other members has no join token.
+    #[error(
+        "members connect only with the cluster's secret: write join_token = \"join-token\", the file that `lockkeeper cluster \
+         init` makes for every member; for a single daemon write members = \"none\" under [listen]"
+    )]
+    NoJoinToken,
+    /// The join token cannot be read.
+    #[error(transparent)]
+    JoinToken(#[from] JoinTokenError),
+    /// The configuration of the member is invalid.
+    #[error(transparent)]
+    Member(#[from] lockkeeper_cluster::Error),
+    /// The daemon would serve other machines without TLS.
+    #[error(
+        "`{listener}` listens on {address}, beyond this machine, without TLS: give [client_tls] a certificate and key, or \
+         listen on 127.0.0.1, or set insecure_no_tls = true (--insecure-no-tls) if the network is trusted"
+    )]
+    WithoutTls {
+        /// The name of the listener: `clients` or `http`.
+        listener: &'static str,
+        /// Its address.
+        address: SocketAddr,
+    },
+    /// The daemon would serve other machines without authentication.
+    #[error(
+        "`{listener}` listens on {address}, beyond this machine, without authentication: give `tokens`, or [client_tls] a \
+         `client_authority`, or set insecure_no_auth = true (--insecure-no-auth)"
+    )]
+    WithoutAuthentication {
+        /// The name of the listener: `clients` or `http`.
+        listener: &'static str,
+        /// Its address.
+        address: SocketAddr,
+    },
+}
 
 /// The configuration of a daemon.
 #[derive(Clone, Debug)]
@@ -81,40 +214,34 @@ impl Config {
     }
 
     /// Reads a configuration file. Relative paths in it are relative to its folder.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let bad = |error: String| format!("{}: {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        Self::parse(&text, folder).map_err(bad)
+        Self::parse(&text, folder)
+            .map_err(|error| ConfigError::InFile { path: path.to_path_buf(), source: Box::new(error) })
     }
 
     /// Parses the text of a configuration file.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let file: ConfigFile =
-            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
+        let file: ConfigFile = toml::from_str(text).map_err(|error| ConfigError::Syntax(Box::new(error)))?;
         let config = file.config(text, folder)?;
         config.check()?;
         Ok(config)
     }
 
     /// Rejects configurations that cannot work or that would be open to every client by mistake.
-    pub fn check(&self) -> Result<(), String> {
-        self.member.check().map_err(|error| error.to_string())?;
-        for (what, address) in [("clients", self.clients), ("http", self.http)] {
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.member.check()?;
+        for (listener, address) in [("clients", self.clients), ("http", self.http)] {
             let Some(address) = address.filter(|address| !address.ip().is_loopback()) else { continue };
             if self.client_tls.is_none() && !self.insecure_no_tls {
-                return Err(format!(
-                    "`{what}` listens on {address}, beyond this machine, without TLS: give [client_tls] a certificate and key, \
-                     or listen on 127.0.0.1, or set insecure_no_tls = true (--insecure-no-tls) if the network is trusted"
-                ));
+                return Err(ConfigError::WithoutTls { listener, address });
             }
             let authority = self.client_tls.as_ref().and_then(|tls| tls.client_authority.as_ref());
             if self.tokens.is_none() && authority.is_none() && !self.insecure_no_auth && !self.insecure_no_tls
             {
-                return Err(format!(
-                    "`{what}` listens on {address}, beyond this machine, without authentication: give `tokens`, or [client_tls] a \
-                     `client_authority`, or set insecure_no_auth = true (--insecure-no-auth)"
-                ));
+                return Err(ConfigError::WithoutAuthentication { listener, address });
             }
         }
         Ok(())
@@ -198,73 +325,57 @@ impl ConfigSource<'_> {
     }
 
     /// An address to listen on: loopback by default, none if it is `"none"`.
-    fn listen(&self, given: Option<Spanned<String>>, port: u16) -> Result<Option<SocketAddr>, String> {
+    fn listen(&self, given: Option<Spanned<String>>, port: u16) -> Result<Option<SocketAddr>, ConfigError> {
         let Some(given) = given else { return Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))) };
         let address = given.get_ref();
         if address == "none" {
             return Ok(None);
         }
-        address.parse().map(Some).map_err(|_| {
-            let line = self.line(&given);
-            format!("line {line}: `{address}` is no address to listen on; write one as \"0.0.0.0:{port}\", or \"none\"")
+        address.parse().map(Some).map_err(|_| ConfigError::ListenAddress {
+            line: self.line(&given),
+            address: address.clone(),
+            port,
         })
     }
 
-    fn member(&self, number: &str, address: &Spanned<String>) -> Result<(MemberId, String), String> {
+    fn member(&self, number: &str, address: &Spanned<String>) -> Result<(MemberId, String), ConfigError> {
         let line = self.line(address);
-        let number = number.parse().map_err(|_| {
-            format!(
-                "line {line}: `{number}` is no member's number; write for example 1 = \"a:{MEMBERS_PORT}\""
-            )
-        })?;
+        let number =
+            number.parse().map_err(|_| ConfigError::MemberNumber { line, number: number.to_owned() })?;
         let address = address.get_ref();
         match address.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
             Some(Ok(_)) => Ok((MemberId(number), address.clone())),
-            _ => Err(format!("line {line}: `{address}` has no port; write \"{address}:{MEMBERS_PORT}\"")),
+            _ => Err(ConfigError::NoPort { line, address: address.clone() }),
         }
     }
 
-    fn times(&self, given: Option<&Spanned<String>>) -> Result<Times, String> {
+    fn times(&self, given: Option<&Spanned<String>>) -> Result<Times, ConfigError> {
         let Some(given) = given else { return Ok(Times::default()) };
         let name = given.get_ref();
-        lockkeeper_cluster::settings::profile(name).ok_or_else(|| {
-            format!(
-                "line {}: `{name}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" \
-                 (slow networks)",
-                self.line(given)
-            )
-        })
+        lockkeeper_cluster::settings::profile(name)
+            .ok_or_else(|| ConfigError::Times { line: self.line(given), name: name.clone() })
     }
 
-    fn algorithm(&self, given: &Spanned<String>) -> Result<String, String> {
+    fn algorithm(&self, given: &Spanned<String>) -> Result<String, ConfigError> {
         let name = given.get_ref();
         match lockkeeper_core::registry::find(name) {
             Some(_) => Ok(name.clone()),
-            None => Err(format!(
-                "line {}: there is no algorithm `{name}`; `lockkeeper algorithms` lists them",
-                self.line(given)
-            )),
+            None => Err(ConfigError::Algorithm { line: self.line(given), name: name.clone() }),
         }
     }
 }
 
 impl ConfigFile {
     /// The initial members of the cluster.
-    fn first_members(&self, source: &ConfigSource<'_>) -> Result<BTreeMap<MemberId, String>, String> {
+    fn first_members(&self, source: &ConfigSource<'_>) -> Result<BTreeMap<MemberId, String>, ConfigError> {
         let members = self.members.iter().map(|(number, address)| source.member(number, address));
         let members: BTreeMap<_, _> = members.collect::<Result<_, _>>()?;
         let me = MemberId(*self.member.get_ref());
         if !members.is_empty() && !members.contains_key(&me) {
-            return Err(format!(
-                "line {}: member {} is not in [members]; add it there, or give addresses to `join` instead",
-                source.line(&self.member),
-                me.0
-            ));
+            return Err(ConfigError::NotAMember { line: source.line(&self.member), member: me });
         }
         if members.is_empty() && self.join.is_empty() {
-            return Err(format!(
-                "give the initial members ([members] 1 = \"host:{MEMBERS_PORT}\", …) or addresses to `join`"
-            ));
+            return Err(ConfigError::NoMembers);
         }
         Ok(members)
     }
@@ -275,24 +386,21 @@ impl ConfigFile {
         &mut self,
         source: &ConfigSource<'_>,
         alone: bool,
-    ) -> Result<Option<(SocketAddr, JoinToken)>, String> {
+    ) -> Result<Option<(SocketAddr, JoinToken)>, ConfigError> {
         let none = self.listen.members.as_ref().map_or(alone, |listen| listen.get_ref() == "none");
         if none && alone {
             return Ok(None);
         }
         let listen = source.listen(self.listen.members.take(), MEMBERS_PORT)?;
-        let listen = listen.ok_or("`listen.members` cannot be \"none\" in a cluster of several members")?;
+        let listen = listen.ok_or(ConfigError::MembersNotServed)?;
         let Some(file) = self.join_token.take() else {
-            return Err(String::from(
-                "members connect only with the cluster's secret: write join_token = \"join-token\", the file that `lockkeeper \
-                 cluster init` makes for every member; for a single daemon write members = \"none\" under [listen]",
-            ));
+            return Err(ConfigError::NoJoinToken);
         };
         Ok(Some((listen, JoinToken::read(&source.resolve(file))?)))
     }
 
     /// Takes the settings of the member out of the file; the others remain.
-    fn member(&mut self, source: &ConfigSource<'_>) -> Result<MemberConfig, String> {
+    fn member(&mut self, source: &ConfigSource<'_>) -> Result<MemberConfig, ConfigError> {
         let id = MemberId(*self.member.get_ref());
         let first_members = self.first_members(source)?;
         let alone = self.join.is_empty() && first_members.len() == 1;
@@ -305,7 +413,7 @@ impl ConfigFile {
         if let Some(longest) = &self.longest_lease {
             let time = lockkeeper_cluster::settings::read_time("longest_lease", longest.get_ref());
             member.times.longest_lease =
-                time.map_err(|error| format!("line {}: {error}", source.line(longest)))?;
+                time.map_err(|error| ConfigError::Value { line: source.line(longest), source: error })?;
         }
         if let Some(algorithm) = &self.algorithm {
             member.algorithm = source.algorithm(algorithm)?;
@@ -324,7 +432,7 @@ impl ConfigFile {
         Ok(member)
     }
 
-    fn config(mut self, text: &str, folder: &Path) -> Result<Config, String> {
+    fn config(mut self, text: &str, folder: &Path) -> Result<Config, ConfigError> {
         let source = ConfigSource { text, folder };
         let resolve = |path| source.resolve(path);
         Ok(Config {
@@ -404,6 +512,8 @@ key = "member-2.key"
         }
         let listens = format!("{alone}members = \"127.0.0.1:7420\"");
         let error = Config::parse(&listens, folder.path()).unwrap_err();
+        assert!(matches!(error, ConfigError::NoJoinToken), "{error}");
+        let error = error.to_string();
         assert!(error.contains("join_token = ") && error.contains("\"none\""), "{error}");
         let config =
             Config::parse(&format!("join_token = \"join-token\"\n{listens}"), folder.path()).unwrap();
@@ -431,13 +541,16 @@ key = "member-2.key"
         let folder = folder();
         let error =
             Config::parse(&THREE.replace("join_token = \"join-token\"", ""), folder.path()).unwrap_err();
-        assert!(error.contains("join_token"), "{error}");
+        assert!(matches!(error, ConfigError::NoJoinToken), "{error}");
         let error = Config::parse(&THREE.replace("0.0.0.0:7420", "none"), folder.path()).unwrap_err();
-        assert!(error.contains("several members"), "{error}");
+        assert!(matches!(error, ConfigError::MembersNotServed), "{error}");
         let token = folder.path().join("join-token");
         std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
         let error = Config::parse(THREE, folder.path()).unwrap_err();
-        assert!(error.contains("chmod 600"), "{error}");
+        assert!(
+            matches!(error, ConfigError::JoinToken(JoinTokenError::NotSecret { mode: 0o644, .. })),
+            "{error}"
+        );
     }
 
     #[test]
@@ -459,7 +572,7 @@ key = "member-2.key"
             ),
             (with("tokens = \"tokens.toml\"", ""), ["without authentication", "client_authority"]),
         ] {
-            let error = Config::parse(&text, folder.path()).unwrap_err();
+            let error = Config::parse(&text, folder.path()).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}\nlacks one of {parts:?}");
         }
     }

@@ -15,6 +15,18 @@ const FEWEST_CONNECTIONS: u64 = 16;
 /// close one.
 const IDLE_CLOSED_AT_ONCE: usize = 8;
 
+/// The limit of open files is too low for a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "only {files} files may be open, of which {RESERVED_FILES} are for members and for the daemon itself: raise the limit (ulimit \
+     -n, LimitNOFILE= of systemd) to at least {}",
+    RESERVED_FILES + FEWEST_CONNECTIONS
+)]
+pub struct TooFewFiles {
+    /// The limit.
+    pub files: u64,
+}
+
 /// Raises the soft limit of open files to the hard limit and returns the result; `None` if there is no limit.
 fn open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
@@ -26,7 +38,7 @@ fn open_files() -> Option<u64> {
 }
 
 /// The number of connections that can be served: `wanted`, or as many as the limit of open files permits.
-pub(crate) fn usable_connections(wanted: usize) -> Result<usize, String> {
+pub(crate) fn usable_connections(wanted: usize) -> Result<usize, TooFewFiles> {
     let most = usable_with(wanted, open_files())?;
     if most < wanted {
         let needed = wanted as u64 + RESERVED_FILES;
@@ -44,15 +56,11 @@ pub(crate) fn usable_connections(wanted: usize) -> Result<usize, String> {
     Ok(most)
 }
 
-fn usable_with(wanted: usize, files: Option<u64>) -> Result<usize, String> {
+fn usable_with(wanted: usize, files: Option<u64>) -> Result<usize, TooFewFiles> {
     let Some(files) = files else { return Ok(wanted) };
     let left = files.saturating_sub(RESERVED_FILES);
     if left < FEWEST_CONNECTIONS {
-        return Err(format!(
-            "only {files} files may be open, of which {RESERVED_FILES} are for members and for the daemon itself: raise the limit \
-             (ulimit -n, LimitNOFILE= of systemd) to at least {}",
-            RESERVED_FILES + FEWEST_CONNECTIONS
-        ));
+        return Err(TooFewFiles { files });
     }
     Ok(wanted.min(usize::try_from(left).unwrap_or(usize::MAX)))
 }
@@ -138,6 +146,8 @@ mod tests {
         assert_eq!(usable_with(20_000, Some(1024)), Ok(768));
         assert_eq!(usable_with(500, Some(1024)), Ok(500));
         let error = usable_with(500, Some(260)).unwrap_err();
+        assert_eq!(error, TooFewFiles { files: 260 });
+        let error = error.to_string();
         assert!(error.contains("only 260 files") && error.contains("at least 272"), "{error}");
         assert!(usable_with(1, Some(3)).is_err());
     }

@@ -1,16 +1,19 @@
 //! [`Daemon`]: a member and the listeners that serve its clients.
 
-use crate::access::Access;
+use crate::access::{Access, TokenFileError};
 use crate::audit::Audit;
 use crate::client_service::ClientService;
-use crate::config::Config;
-use crate::connection_limit::{self, ConnectionLimit};
+use crate::config::{Config, ConfigError};
+use crate::connection_limit::{self, ConnectionLimit, TooFewFiles};
 use crate::context::DaemonContext;
-use crate::listen::Listener;
+use crate::listen::{ListenError, Listener};
 use crate::maintenance::{Certificates, run_maintenance};
 use crate::native::{self, Clients};
+use crate::tls::ClientTlsError;
 use lockkeeper_cluster::Member;
+use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +30,55 @@ pub struct Daemon {
     _threads: MemberThreads,
 }
 
+/// The reason why a daemon does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The token file cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log {path}: {source}")]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The certificates for clients cannot be used.
+    #[error(transparent)]
+    ClientTls(#[from] ClientTlsError),
+    /// The threads of the member cannot be started.
+    #[error("cannot start the threads of the member: {0}")]
+    MemberThreads(#[source] io::Error),
+    /// The thread that builds lists cannot be started.
+    #[error("cannot start the thread for lists: {0}")]
+    ListThread(#[source] io::Error),
+    /// The member does not start.
+    #[error(transparent)]
+    Member(#[from] lockkeeper_cluster::Error),
+    /// The task that starts the member panicked.
+    #[error(transparent)]
+    Panicked(#[from] tokio::task::JoinError),
+    /// The limit of open files is too low.
+    #[error(transparent)]
+    OpenFiles(#[from] TooFewFiles),
+    /// An address or a socket for clients is not available.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
+
 /// The threads of the member. Lease renewal, timers and the traffic between members have a runtime of their
 /// own, so that the work for clients cannot delay them.
 struct MemberThreads(tokio::runtime::Handle, Option<tokio::runtime::Runtime>);
 
 impl MemberThreads {
-    fn start() -> Result<Self, String> {
+    fn start() -> io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).thread_name("member").enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot start the threads of the member: {error}"))?;
+        let runtime = builder.worker_threads(2).thread_name("member").enable_all().build()?;
         let handle = runtime.handle().clone();
         Ok(Self(handle, Some(runtime)))
     }
@@ -74,13 +117,13 @@ pub struct Addresses {
 impl Daemon {
     /// Starts the member and the listeners. Clients can connect as soon as this returns; their requests are
     /// granted once the member [serves](Member::ready).
-    pub async fn start(config: Config) -> Result<Self, String> {
+    pub async fn start(config: Config) -> Result<Self, StartError> {
         Self::starting(config).await
     }
 
     /// Returns a boxed future from a function that is not async. The body of an async function is compiled
     /// again in every crate that awaits it, and this body instantiates the whole daemon.
-    fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self, String>> + Send>> {
+    fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self, StartError>> + Send>> {
         Box::pin(async move {
             config.check()?;
             let access = match &config.tokens {
@@ -89,14 +132,14 @@ impl Daemon {
             };
             let audit = match &config.audit {
                 None => Audit::none(),
-                Some(file) => Audit::to_file(config.member.id.0, file, config.limits.rotation())?,
+                Some(file) => Audit::to_file(config.member.id.0, file, config.limits.rotation())
+                    .map_err(|source| StartError::Audit { path: file.clone(), source })?,
             };
             let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
-            let threads = MemberThreads::start()?;
-            let starting = threads.0.spawn(Member::start(config.member.clone())).await;
-            let member = starting.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            let threads = MemberThreads::start().map_err(StartError::MemberThreads)?;
+            let member = threads.0.spawn(Member::start(config.member.clone())).await??;
             let context = Arc::new(DaemonContext::new(member, access, audit, config.limits.clone()));
-            let service = ClientService::new(context.clone())?;
+            let service = ClientService::new(context.clone()).map_err(StartError::ListThread)?;
             let clients = Arc::new(Clients::new(service.clone()));
             let both = config.http.is_some() && (config.clients.is_some() || config.socket.is_some());
             let [for_http, for_native] = ConnectionLimit::for_two_protocols(
@@ -217,10 +260,10 @@ async fn serve_native(mut listener: Listener, clients: Arc<Clients>, limit: Arc<
             let peer = accepted.peer();
             let served = match accepted.ready(within).await {
                 Ok(stream) => native::serve(clients, stream, peer).await,
-                Err(why) => Err(why),
+                Err(error) => Err(error.into()),
             };
-            if let Err(why) = served {
-                tracing::debug!(why, "a client's connection ended");
+            if let Err(error) = served {
+                tracing::debug!(why = error.to_string(), "a client's connection ended");
             }
         });
     }

@@ -5,7 +5,7 @@ use crate::connection_limit::{ConnectionLimit, ConnectionPermit};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +20,54 @@ const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(20);
 /// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// The reason why a daemon cannot listen for clients.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The TCP address is not available.
+    #[error("cannot listen on {address}: {source}")]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The socket cannot be created.
+    #[error("cannot listen on {path}: {source}")]
+    Unix {
+        /// The path of the socket.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// Another process accepts connections on the socket.
+    #[error("another daemon listens on {path}")]
+    InUse {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// The path is that of a file, which is not removed.
+    #[error(
+        "cannot listen on {path}: there is something that is no socket, which is not removed; name another path for \
+         `socket`, or remove it"
+    )]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+/// The reason why an accepted connection cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The client was too slow.
+    #[error("it did not finish the TLS handshake in time")]
+    Slow,
+    /// The connection broke, or the two sides did not agree.
+    #[error("the TLS handshake failed: {0}")]
+    Failed(#[source] io::Error),
+}
 
 /// Enables TCP keepalive. A client that waits for a lock sends nothing, so only probes detect that its machine has
 /// died.
@@ -66,13 +114,13 @@ impl Accepted {
     }
 
     /// Performs the TLS handshake, if there is one.
-    pub async fn ready(self, within: Duration) -> Result<Box<dyn Stream>, String> {
+    pub async fn ready(self, within: Duration) -> Result<Box<dyn Stream>, HandshakeError> {
         match self {
             Self::Plain(stream, _) => Ok(stream),
             Self::Tls(stream, acceptor, _) => {
                 match tokio::time::timeout(within, acceptor.accept(stream)).await {
-                    Err(_) => Err(String::from("it did not finish the TLS handshake in time")),
-                    Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
+                    Err(_) => Err(HandshakeError::Slow),
+                    Ok(Err(error)) => Err(HandshakeError::Failed(error)),
                     Ok(Ok(stream)) => Ok(Box::new(stream)),
                 }
             }
@@ -102,30 +150,24 @@ impl Socket {
 
 impl Listener {
     /// Listens on a TCP address.
-    pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, String> {
+    pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        let listener = listener.map_err(|source| ListenError::Tcp { address, source })?;
         Ok(Self { socket: Socket::Tcp(listener, tls), pending: None })
     }
 
     /// Listens on a Unix domain socket that only its owner may use. A stale socket of an earlier daemon is removed;
     /// any other file is not.
-    pub fn unix(path: &Path) -> Result<Self, String> {
+    pub fn unix(path: &Path) -> Result<Self, ListenError> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-        let bad = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
+        let bad = |source| ListenError::Unix { path: path.to_path_buf(), source };
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(format!("another daemon listens on {}", path.display()));
+            return Err(ListenError::InUse { path: path.to_path_buf() });
         }
         // Metadata of the path itself: a symbolic link is not a socket, even if it points to one.
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(bad)?,
-            Ok(_) => {
-                return Err(format!(
-                    "cannot listen on {}: there is something that is no socket, which is not removed; name another path \
-                     for `socket`, or remove it",
-                    path.display()
-                ));
-            }
+            Ok(_) => return Err(ListenError::NotASocket { path: path.to_path_buf() }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(bad(error)),
         }
@@ -174,7 +216,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         for path in [&file, &link, &folder.path().to_path_buf()] {
             let error = Listener::unix(path).err().expect("it is no socket");
-            assert!(error.contains("no socket"), "{error}");
+            assert!(matches!(error, ListenError::NotASocket { .. }), "{error}");
         }
         assert_eq!(std::fs::read_to_string(&link).unwrap(), "precious");
         for _ in 0..2 {
@@ -183,6 +225,6 @@ mod tests {
             assert!(socket.exists());
         }
         let _first = Listener::unix(&socket).unwrap();
-        assert!(Listener::unix(&socket).err().unwrap().contains("another daemon listens"));
+        assert!(matches!(Listener::unix(&socket), Err(ListenError::InUse { .. })));
     }
 }

@@ -5,6 +5,7 @@ use crate::config::ClientTls;
 use crate::context::DaemonContext;
 use crate::listen::Tls;
 use crate::native::Clients;
+use crate::tls::ClientTlsError;
 use lockkeeper_cluster::Pem;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -24,12 +25,12 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    pub fn read(files: &ClientTls) -> Result<Self, String> {
-        let lock = |alpn| Ok::<_, String>(Arc::new(RwLock::new(crate::tls::acceptor(files, alpn)?)));
+    pub fn read(files: &ClientTls) -> Result<Self, ClientTlsError> {
+        let lock = |alpn| Ok::<_, ClientTlsError>(Arc::new(RwLock::new(crate::tls::acceptor(files, alpn)?)));
         Ok(Self { files: files.clone(), native: lock(crate::tls::NATIVE)?, http: lock(crate::tls::HTTP)? })
     }
 
-    fn reload(&self) -> Result<(), String> {
+    fn reload(&self) -> Result<(), ClientTlsError> {
         let (native, http) = (
             crate::tls::acceptor(&self.files, crate::tls::NATIVE)?,
             crate::tls::acceptor(&self.files, crate::tls::HTTP)?,
@@ -103,13 +104,12 @@ pub(crate) async fn run_maintenance(
             report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
         }
         if for_members.have_changed() {
-            let reloaded = context.member.reload_certificates();
-            report("certificates of members", reloaded.map_err(|error| error.to_string()));
+            report("certificates of members", context.member.reload_certificates());
         }
     }
 }
 
-fn report(what: &str, read: Result<(), String>) {
+fn report<E: std::error::Error>(what: &str, read: Result<(), E>) {
     match read {
         Ok(()) => tracing::info!(what, "reloaded"),
         Err(error) => tracing::error!(what, %error, "cannot be reloaded; the previous version stays in use"),
@@ -134,10 +134,14 @@ mod tests {
         let used = || certificates.native.read().unwrap().config().clone();
         let first = used();
         std::fs::write(&certificate, "no certificate").unwrap();
-        assert!(certificates.reload().is_err());
+        let refused = certificates.reload().unwrap_err();
+        assert!(
+            matches!(&refused, ClientTlsError::NoCertificate { path } if *path == certificate),
+            "{refused}"
+        );
         assert!(Arc::ptr_eq(&first, &used()));
         renew();
-        assert_eq!(certificates.reload(), Ok(()));
+        certificates.reload().unwrap();
         assert!(!Arc::ptr_eq(&first, &used()));
     }
 }

@@ -85,6 +85,8 @@ impl Exceeded {
     }
 }
 
+impl std::error::Error for Exceeded {}
+
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, what, name) = (self.limit, self.resource.text(), self.resource.name());

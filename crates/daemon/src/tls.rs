@@ -1,14 +1,80 @@
 //! TLS for clients: the daemon presents a certificate and may require one.
 
 use crate::config::ClientTls;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::client::VerifierBuilderError;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+/// The reason why the certificates for clients cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientTlsError {
+    /// The file of the private key cannot be read, or other users can read it.
+    #[error("cannot use the private key {path}: {source}")]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system, or the problem of the file's mode.
+        source: std::io::Error,
+    },
+    /// The file contains no private key.
+    #[error("there is no private key in {path}: {source}")]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+        /// The error of the PEM parser.
+        source: pem::Error,
+    },
+    /// A file of certificates cannot be read.
+    #[error("cannot read certificates in {path}: {source}")]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// The error of the PEM parser.
+        source: pem::Error,
+    },
+    /// A file contains no certificate.
+    #[error("cannot read certificates in {path}: there is none")]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A certificate of the clients' authority cannot be used.
+    #[error("{path}: {source}")]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// The defect of the certificate.
+        source: rustls::Error,
+    },
+    /// The certificates of the clients' authority cannot verify those of clients.
+    #[error("{path}: {source}")]
+    Verifier {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: VerifierBuilderError,
+    },
+    /// The certificate and the key do not belong together, or TLS does not support them.
+    #[error("{certificate} and {key} do not go together: {source}")]
+    Mismatch {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// The reason.
+        source: rustls::Error,
+    },
+    /// TLS supports no version of the protocol.
+    #[error(transparent)]
+    Versions(rustls::Error),
+}
 
 /// ALPN protocols on the port of the native protocol.
 pub const NATIVE: &[&[u8]] = &[];
@@ -16,43 +82,44 @@ pub const NATIVE: &[&[u8]] = &[];
 pub const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// Creates a TLS acceptor from certificate files.
-pub fn acceptor(files: &ClientTls, protocols: &[&[u8]]) -> Result<TlsAcceptor, String> {
+pub fn acceptor(files: &ClientTls, protocols: &[&[u8]]) -> Result<TlsAcceptor, ClientTlsError> {
     let chain = certificates(&files.certificate)?;
     let pem = lockkeeper_files::read_secret(&files.key)
-        .map_err(|error| format!("cannot use the private key {}: {error}", files.key.display()))?;
+        .map_err(|source| ClientTlsError::KeyFile { path: files.key.clone(), source })?;
     let key = PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|error| format!("there is no private key in {}: {error}", files.key.display()))?;
+        .map_err(|source| ClientTlsError::NoKey { path: files.key.clone(), source })?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+        .map_err(ClientTlsError::Versions)?;
     let builder = match &files.client_authority {
         None => builder.with_no_client_auth(),
         Some(file) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|error| format!("{}: {error}", file.display()))?;
+                let added = roots.add(certificate);
+                added.map_err(|source| ClientTlsError::Authority { path: file.clone(), source })?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            builder
-                .with_client_cert_verifier(verifier.map_err(|error| format!("{}: {error}", file.display()))?)
+            let verifier =
+                verifier.map_err(|source| ClientTlsError::Verifier { path: file.clone(), source })?;
+            builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        format!("{} and {} do not go together: {error}", files.certificate.display(), files.key.display())
+    let mut config = builder.with_single_cert(chain, key).map_err(|source| ClientTlsError::Mismatch {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        source,
     })?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bad =
-        |error: &dyn std::fmt::Display| format!("cannot read certificates in {}: {error}", file.display());
-    let all = CertificateDer::pem_file_iter(file).map_err(|error| bad(&error))?;
-    let all: Result<Vec<_>, _> = all.collect();
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ClientTlsError> {
+    let all = CertificateDer::pem_file_iter(file).and_then(|all| all.collect::<Result<Vec<_>, _>>());
     match all {
-        Ok(all) if all.is_empty() => Err(bad(&"there is none")),
+        Ok(all) if all.is_empty() => Err(ClientTlsError::NoCertificate { path: file.to_path_buf() }),
         Ok(all) => Ok(all),
-        Err(error) => Err(bad(&error)),
+        Err(source) => Err(ClientTlsError::Certificates { path: file.to_path_buf(), source }),
     }
 }

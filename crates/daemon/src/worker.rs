@@ -17,7 +17,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub fn start() -> Result<Self, String> {
+    pub fn start() -> std::io::Result<Self> {
         let (jobs, arriving) = channel::<Job>();
         let work = move || {
             // On Linux this applies to the calling thread only. A failure is harmless.
@@ -27,8 +27,7 @@ impl Worker {
                 let _ = catch_unwind(AssertUnwindSafe(job));
             }
         };
-        let thread = std::thread::Builder::new().name(String::from("lists")).spawn(work);
-        thread.map_err(|error| format!("cannot start the thread for lists: {error}"))?;
+        std::thread::Builder::new().name(String::from("lists")).spawn(work)?;
         Ok(Self { jobs })
     }
 

@@ -8,10 +8,57 @@
 //! The rule for secrets is PostgreSQL's: a file of this process's user has mode 0600 or less; a file of root may also be read by its group,
 //! since that is how systems hand secrets to a service. Pipes and other special files have no mode that matters, and are read as they are.
 
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+/// The reason why a file is not protected from other users. Errors of kind [`ErrorKind::PermissionDenied`] contain it
+/// ([`Error::get_ref`]), unless they are from the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unprotected {
+    /// A secret belongs to another user, who could change it.
+    Owner {
+        /// The owner.
+        owner: u32,
+        /// The user of this process.
+        me: u32,
+    },
+    /// Other users can read or change a secret.
+    Secret {
+        /// The file's mode.
+        mode: u32,
+    },
+    /// Other users can change a file that decides about access.
+    Trusted {
+        /// The file's mode.
+        mode: u32,
+    },
+}
+
+impl fmt::Display for Unprotected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner { owner, me } => write!(
+                f,
+                "it belongs to user {owner}, who could change it; make it a file of user {me}, or of root"
+            ),
+            Self::Secret { mode } => {
+                write!(
+                    f,
+                    "other users can read or change this secret (mode {mode:04o}); run `chmod 600` on it"
+                )
+            }
+            Self::Trusted { mode } => {
+                write!(f, "other users can change it (mode {mode:04o}); run `chmod go-w` on it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unprotected {}
 
 /// Permissions of the group and of others.
 const GROUP_AND_OTHERS: u32 = 0o077;
@@ -25,17 +72,12 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>> {
     read_checked(path, |metadata| {
         let (owner, me) = (metadata.uid(), rustix::process::geteuid().as_raw());
         if owner != me && owner != 0 {
-            return Err(format!(
-                "it belongs to user {owner}, who could change it; make it a file of user {me}, or of root"
-            ));
+            return Err(Unprotected::Owner { owner, me });
         }
         let denied = if owner == me { GROUP_AND_OTHERS } else { ALL_BUT_GROUP_READ };
         match metadata.mode() & denied {
             0 => Ok(()),
-            _ => Err(format!(
-                "other users can read or change this secret (mode {:04o}); run `chmod 600` on it",
-                metadata.mode() & 0o7777
-            )),
+            _ => Err(Unprotected::Secret { mode: metadata.mode() & 0o7777 }),
         }
     })
 }
@@ -51,10 +93,7 @@ pub fn read_secret_text(path: &Path) -> Result<String> {
 pub fn read_trusted(path: &Path) -> Result<String> {
     let bytes = read_checked(path, |metadata| match metadata.mode() & GROUP_AND_OTHERS_WRITE {
         0 => Ok(()),
-        _ => Err(format!(
-            "other users can change it (mode {:04o}); run `chmod go-w` on it",
-            metadata.mode() & 0o7777
-        )),
+        _ => Err(Unprotected::Trusted { mode: metadata.mode() & 0o7777 }),
     })?;
     String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
@@ -62,7 +101,7 @@ pub fn read_trusted(path: &Path) -> Result<String> {
 /// The check concerns the file that was opened: another one cannot take its place in between.
 fn read_checked(
     path: &Path,
-    check: impl FnOnce(&Metadata) -> std::result::Result<(), String>,
+    check: impl FnOnce(&Metadata) -> std::result::Result<(), Unprotected>,
 ) -> Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -116,8 +155,10 @@ mod tests {
             assert_eq!(read_trusted(file(mode, None).path()).unwrap(), "secret\n");
         }
         for mode in [0o664, 0o646, 0o622, 0o666] {
-            let error = read_trusted(file(mode, None).path()).unwrap_err().to_string();
-            assert!(error.contains("chmod go-w"), "{error}");
+            let error = read_trusted(file(mode, None).path()).unwrap_err();
+            let reason = error.get_ref().and_then(|reason| reason.downcast_ref());
+            assert_eq!(reason, Some(&Unprotected::Trusted { mode }));
+            assert!(error.to_string().contains("chmod go-w"), "{error}");
         }
     }
 

@@ -1,9 +1,7 @@
 //! The configuration of a member, and the arithmetic of leases.
 
-use crate::settings::outwait;
+use crate::settings::{SettingsError, outwait};
 use crate::{BugSwitch, Bugs, ClusterSettings, Fence, MemberId, NoBugs};
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A member's settings. Times are in nanoseconds of the member's own clock.
@@ -109,26 +107,20 @@ impl Config {
 
 impl<B: Bugs> Config<B> {
     /// Rejects a configuration with which a crash of the leader would cost every hold, or waits would be too short.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         self.check_cluster(&self.cluster)?;
         if self.largest_clock == 0 || self.largest_clock > Fence::LARGEST_CLOCK {
-            return Err(format!("the largest clock must be between 1 and {}", Fence::LARGEST_CLOCK));
+            return Err(SettingsError::LargestClock { clock: self.largest_clock });
         }
         Ok(())
     }
 
     /// Rejects settings of a cluster that are unsafe, or with which a crash of the leader would cost every hold.
-    pub fn check_cluster(&self, cluster: &ClusterSettings) -> Result<(), String> {
+    pub fn check_cluster(&self, cluster: &ClusterSettings) -> Result<(), SettingsError> {
         cluster.check()?;
         let least = cluster.renewal_ns + 2 * self.election_ns + 2 * self.round_trip_ns;
         if cluster.lease_ns < least {
-            return Err(format!(
-                "a lease of {} ms is too short: if the leader crashed, every member would lose its lease and every \
-                 client its locks; with these times (renewal, two elections, a decision and a round trip) it must be \
-                 at least {} ms",
-                cluster.lease_ns / 1_000_000,
-                least / 1_000_000
-            ));
+            return Err(SettingsError::LeaseTooShort { lease_ns: cluster.lease_ns, least_ns: least });
         }
         Ok(())
     }
@@ -180,7 +172,11 @@ mod tests {
         let mut config = Config::new([MemberId(1)]);
         assert_eq!(config.check(), Ok(()));
         config.cluster.lease_ns /= 2;
-        assert!(config.check().unwrap_err().contains("at least 1200 ms"));
+        let refused = config.check().unwrap_err();
+        assert!(matches!(refused, SettingsError::LeaseTooShort { least_ns: 1_200_000_000, .. }), "{refused}");
+        config.cluster.lease_ns *= 2;
+        config.largest_clock = 0;
+        assert_eq!(config.check(), Err(SettingsError::LargestClock { clock: 0 }));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::member::{Member, Message};
 use crate::{Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, View};
+use core::fmt;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::{LockMode, MutualExclusion};
@@ -17,7 +18,68 @@ const MOST_OPTIONS: usize = 64;
 /// The most incarnations of members outside of the view that a member remembers.
 const MOST_STRANGERS: usize = 4 * MOST_MEMBERS;
 
-type Verdict = Result<(), &'static str>;
+/// The reason why a frame of another member is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameFault {
+    /// It is for another member.
+    Recipient,
+    /// It grants a lease longer than the cluster's setting.
+    LeaseTooLong,
+    /// It asks to join, and the member remembers as many joiners as it may.
+    TooManyJoiners,
+    /// It is a reply with a lock name that is not served.
+    ReplyName,
+    /// It is a renewal that lists too many nodes.
+    RenewalTooLong,
+    /// It is a renewal of one node more than a leader stores.
+    TooManyRenewals,
+    /// It contains a view that is not well-formed.
+    View,
+    /// It contains a view whose algorithm this member cannot run.
+    ViewAlgorithm,
+    /// It contains a hold with an invalid lock name or mode.
+    Hold,
+    /// It contains a number of holds that the lock's mode excludes.
+    HoldCount,
+    /// It contains a message with an invalid lock name or clock.
+    MessageHeader,
+    /// It contains a message that no site sends.
+    Message,
+    /// It contains a message that the lock's algorithm does not expect in its present state.
+    OutOfPlace,
+}
+
+impl FrameFault {
+    /// The fault as a phrase: `a frame for another member`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Recipient => "a frame for another member",
+            Self::LeaseTooLong => "a lease longer than the cluster's setting",
+            Self::TooManyJoiners => "a request to join beyond the limit of joiners",
+            Self::ReplyName => "a reply with an invalid lock name",
+            Self::RenewalTooLong => "a renewal that lists too many nodes",
+            Self::TooManyRenewals => "a renewal beyond the limit of the leader",
+            Self::View => "an invalid view",
+            Self::ViewAlgorithm => "a view whose algorithm this member cannot run",
+            Self::Hold => "a hold with an invalid lock name or mode",
+            Self::HoldCount => "an impossible number of holds of a lock",
+            Self::MessageHeader => "a message with an invalid lock name or clock",
+            Self::Message => "a message that no site can have sent",
+            Self::OutOfPlace => "a message that no correct member can have sent to this lock",
+        }
+    }
+}
+
+impl fmt::Display for FrameFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl core::error::Error for FrameFault {}
+
+type Verdict = Result<(), FrameFault>;
 
 impl View {
     /// Whether the view is well-formed: each member once and in order, the coordinator among them.
@@ -40,15 +102,15 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Whether a correct member can have sent this frame.
     pub(crate) fn check(&self, frame: &Frame<Message<P>>) -> Verdict {
         if frame.to != self.me.id {
-            return Err("a frame for another member");
+            return Err(FrameFault::Recipient);
         }
         match &frame.body {
             Body::Renew(renewal) => self.check_renewal(frame.from, renewal),
             Body::Renewed { duration_ns, .. } if *duration_ns > self.config.cluster.lease_ns => {
-                Err("a lease longer than the cluster's setting")
+                Err(FrameFault::LeaseTooLong)
             }
             Body::Join if self.joiners.len() >= MOST_STRANGERS && !self.joiners.contains_key(&frame.from) => {
-                Err("a request to join beyond the limit of joiners")
+                Err(FrameFault::TooManyJoiners)
             }
             Body::Freeze { view, .. } => self.check_view(view),
             Body::Report { chunk, .. } => {
@@ -62,7 +124,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             }
             Body::Reply { locks, .. } => match locks.iter().all(|status| status.lock.is_served()) {
                 true => Ok(()),
-                false => Err("a reply with an invalid lock name"),
+                false => Err(FrameFault::ReplyName),
             },
             Body::Renewed { .. }
             | Body::Excluded { .. }
@@ -76,10 +138,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Bounds the lists of a renewal, and the renewals that a leader stores.
     fn check_renewal(&self, from: Node, renewal: &Renewal) -> Verdict {
         if renewal.unreachable.len() > MOST_MEMBERS || renewal.joiners.len() > MOST_STRANGERS {
-            return Err("a renewal that lists too many nodes");
+            return Err(FrameFault::RenewalTooLong);
         }
         match &self.leader {
-            Some(leader) if !leader.has_room_for(from) => Err("a renewal beyond the limit of the leader"),
+            Some(leader) if !leader.has_room_for(from) => Err(FrameFault::TooManyRenewals),
             _ => Ok(()),
         }
     }
@@ -87,11 +149,11 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Checks that a view is well-formed and that this member can run its algorithm.
     fn check_view(&self, view: &View) -> Verdict {
         if !view.is_possible() {
-            return Err("an invalid view");
+            return Err(FrameFault::View);
         }
         match self.check_algorithm(&view.settings, view.members.len()) {
             Ok(()) => Ok(()),
-            Err(_) => Err("a view whose algorithm this member cannot run"),
+            Err(_) => Err(FrameFault::ViewAlgorithm),
         }
     }
 
@@ -105,7 +167,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
 /// Checks the name, the mode and the number of a hold in a report or a start.
 fn check_hold(lock: &LockName, mode: LockMode, units: u32) -> Verdict {
     if !lock.is_served() || !mode.is_possible() {
-        return Err("a hold with an invalid lock name or mode");
+        return Err(FrameFault::Hold);
     }
     let most = match mode {
         LockMode::Exclusive => 1,
@@ -113,7 +175,7 @@ fn check_hold(lock: &LockName, mode: LockMode, units: u32) -> Verdict {
         LockMode::Permit { of: permits } => permits,
     };
     if units == 0 || units > most {
-        return Err("an impossible number of holds of a lock");
+        return Err(FrameFault::HoldCount);
     }
     Ok(())
 }
@@ -121,11 +183,11 @@ fn check_hold(lock: &LockName, mode: LockMode, units: u32) -> Verdict {
 /// Checks that need no instance of the lock: the message may be of a view that has not started yet.
 fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdict {
     if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
-        return Err("a message with an invalid lock name or clock");
+        return Err(FrameFault::MessageHeader);
     }
     match &message.content {
         LockContent::Algorithm(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {
-            Err("a message that no site can have sent")
+            Err(FrameFault::Message)
         }
         LockContent::Algorithm(_) | LockContent::Wake => Ok(()),
     }

@@ -14,10 +14,10 @@
 //!    and no later term had been reported to any member when the request was made.
 
 use crate::{MemberId, PortEvent, View};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 /// An event at a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +48,121 @@ pub struct HistoryRecord {
     pub event: HistoryEvent,
 }
 
+/// The first line of a history that the model cannot have produced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryError {
+    /// The number of the line, from 0.
+    pub line: usize,
+    /// The line.
+    pub record: Box<HistoryRecord>,
+    /// The rule that it breaks.
+    pub violation: Violation,
+}
+
+impl fmt::Display for HistoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, {:?}: {}", self.line, self.record, self.violation)
+    }
+}
+
+impl core::error::Error for HistoryError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.violation)
+    }
+}
+
+/// The reason why the model cannot have produced an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A member is deposed that did not lead.
+    DidNotLead,
+    /// A member receives a view that is not newer than the one it knows.
+    KnownEpoch {
+        /// The newest epoch that the member knows.
+        epoch: u64,
+    },
+    /// An epoch has two views.
+    OtherView {
+        /// The view of the epoch that was decided before.
+        known: Box<View>,
+    },
+    /// A view is decided that was not proposed.
+    NotProposed,
+    /// A view is decided that was proposed by a member that did not lead in the view's term.
+    ProposerDidNotLead {
+        /// The member that proposed the view.
+        by: MemberId,
+    },
+    /// Terms fall from one epoch to the next.
+    TermsFall,
+    /// A leader of a later term did not know the view when it began to lead.
+    UnawareLeader {
+        /// The leader.
+        leader: MemberId,
+        /// Its term.
+        term: u64,
+    },
+    /// A member is reported to lead in a term that is not new.
+    KnownTerm {
+        /// The newest term.
+        newest: u64,
+    },
+    /// A member is reported to lead before it has received the newest view.
+    ViewNotReceived {
+        /// The epoch of the newest view.
+        epoch: u64,
+    },
+    /// A confirmation answers no open request.
+    NotRequested,
+    /// A member is confirmed that was not reported to lead in the term of its request.
+    NotReportedToLead {
+        /// The term of the request.
+        term: u64,
+    },
+    /// A confirmation answers a request that was made after a later term was known.
+    LaterTermKnown {
+        /// The newest term when the request was made.
+        known: u64,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DidNotLead => f.write_str("the member did not lead"),
+            Self::KnownEpoch { epoch } => write!(f, "the member knew epoch {epoch} already"),
+            Self::OtherView { known } => write!(f, "the epoch has another view, {known:?}"),
+            Self::NotProposed => f.write_str("no member proposed it"),
+            Self::ProposerDidNotLead { by } => write!(f, "{by} proposed it and did not lead in its term"),
+            Self::TermsFall => f.write_str("a view of a lower epoch has a later term"),
+            Self::UnawareLeader { leader, term } => {
+                write!(f, "{leader} was reported to lead in term {term} without knowing it")
+            }
+            Self::KnownTerm { newest } => write!(f, "term {newest} was known already"),
+            Self::ViewNotReceived { epoch } => {
+                write!(f, "the member has not received the view of epoch {epoch}")
+            }
+            Self::NotRequested => f.write_str("this confirmation was not requested, or is answered already"),
+            Self::NotReportedToLead { term } => {
+                write!(f, "the member was not reported to lead in term {term}")
+            }
+            Self::LaterTermKnown { known } => write!(f, "term {known} was known before the request"),
+        }
+    }
+}
+
+impl core::error::Error for Violation {}
+
 /// Checks whether the model can have produced this history. The error names the first line that it cannot have
 /// produced, and the reason.
-pub fn accepts(history: &[HistoryRecord]) -> Result<(), String> {
+pub fn accepts(history: &[HistoryRecord]) -> Result<(), HistoryError> {
     let mut behind = Behind::default();
-    for (number, line) in history.iter().enumerate() {
-        behind.line(line).map_err(|why| format!("line {number}, {line:?}: {why}"))?;
+    for (line, record) in history.iter().enumerate() {
+        behind.line(record).map_err(|violation| HistoryError {
+            line,
+            record: Box::new(record.clone()),
+            violation,
+        })?;
     }
     Ok(())
 }
@@ -81,7 +190,7 @@ struct Seen {
 
 impl Behind {
     /// Checks one line against the state, and updates the state.
-    fn line(&mut self, line: &HistoryRecord) -> Result<(), String> {
+    fn line(&mut self, line: &HistoryRecord) -> Result<(), Violation> {
         let member = line.member;
         match &line.event {
             HistoryEvent::Begins => {
@@ -106,7 +215,7 @@ impl Behind {
             HistoryEvent::Notified(PortEvent::Leading { term }) => self.leading(member, *term),
             HistoryEvent::Notified(PortEvent::Deposed) => match self.seen(member).leading.take() {
                 Some(_) => Ok(()),
-                None => Err("the member did not lead".to_string()),
+                None => Err(Violation::DidNotLead),
             },
             HistoryEvent::Notified(PortEvent::Confirmed { number }) => self.confirmed(member, *number),
             HistoryEvent::Notified(PortEvent::Leader(_)) => Ok(()),
@@ -125,53 +234,53 @@ impl Behind {
     }
 
     /// Checks rules 2 to 5 for a view that a member receives.
-    fn decided(&mut self, member: MemberId, view: &View) -> Result<(), String> {
+    fn decided(&mut self, member: MemberId, view: &View) -> Result<(), Violation> {
         let seen = self.seen(member);
         if view.epoch <= seen.epoch {
-            return Err(format!("the member knew epoch {} already", seen.epoch));
+            return Err(Violation::KnownEpoch { epoch: seen.epoch });
         }
         seen.epoch = view.epoch;
         if let Some(known) = self.decided.get(&view.epoch) {
             return if known == view {
                 Ok(())
             } else {
-                Err(format!("the epoch has another view, {known:?}"))
+                Err(Violation::OtherView { known: Box::new(known.clone()) })
             };
         }
         let Some((by, _)) = self.proposed.iter().find(|(_, proposed)| proposed == view) else {
-            return Err("no member proposed it".to_string());
+            return Err(Violation::NotProposed);
         };
         if self.leaders.get(&view.term).is_none_or(|(leader, _)| leader != by) {
-            return Err(format!("{by} proposed it and did not lead in its term"));
+            return Err(Violation::ProposerDidNotLead { by: *by });
         }
         let before = self.decided.range(..view.epoch).next_back();
         let after = self.decided.range(view.epoch..).next();
         if before.is_some_and(|(_, before)| before.term > view.term)
             || after.is_some_and(|(_, after)| after.term < view.term)
         {
-            return Err("a view of a lower epoch has a later term".to_string());
+            return Err(Violation::TermsFall);
         }
         // A leader of a later term must have known the view when it began to lead.
         let unaware = self.leaders.range(view.term + 1..).find(|(_, (_, knew))| *knew < view.epoch);
-        if let Some((term, (leader, _))) = unaware {
-            return Err(format!("{leader} was reported to lead in term {term} without knowing it"));
+        if let Some((&term, &(leader, _))) = unaware {
+            return Err(Violation::UnawareLeader { leader, term });
         }
         self.decided.insert(view.epoch, view.clone());
         Ok(())
     }
 
     /// Checks rules 1 and 4 for a member that is reported to lead.
-    fn leading(&mut self, member: MemberId, term: u64) -> Result<(), String> {
+    fn leading(&mut self, member: MemberId, term: u64) -> Result<(), Violation> {
         let newest = self.newest_term();
         let last = self.decided.last_key_value().map_or(0, |(&epoch, _)| epoch);
         let seen = self.seen(member);
         let again = seen.leading.is_none() && seen.led == Some(term) && term == newest;
         if term <= newest && !again {
-            return Err(format!("term {newest} was known already"));
+            return Err(Violation::KnownTerm { newest });
         }
         // A new incarnation may not have received the views of its own term yet; it must know all others.
         if seen.epoch < last && !again {
-            return Err(format!("the member has not received the view of epoch {last}"));
+            return Err(Violation::ViewNotReceived { epoch: last });
         }
         seen.leading = Some(term);
         seen.led = Some(term);
@@ -181,15 +290,15 @@ impl Behind {
     }
 
     /// Checks rule 6 for a confirmation.
-    fn confirmed(&mut self, member: MemberId, number: u64) -> Result<(), String> {
+    fn confirmed(&mut self, member: MemberId, number: u64) -> Result<(), Violation> {
         let Some((term, known)) = self.seen(member).confirmations.remove(&number) else {
-            return Err("this confirmation was not requested, or is answered already".to_string());
+            return Err(Violation::NotRequested);
         };
         if self.leaders.get(&term).is_none_or(|(leader, _)| *leader != member) {
-            return Err(format!("the member was not reported to lead in term {term}"));
+            return Err(Violation::NotReportedToLead { term });
         }
         if known > term {
-            return Err(format!("term {known} was known before the request"));
+            return Err(Violation::LaterTermKnown { known });
         }
         Ok(())
     }
@@ -241,42 +350,45 @@ mod tests {
         again.push(notified(2, PortEvent::Decided(view(2, 2, 3))));
         again.push(notified(2, PortEvent::Leading { term: 3 }));
         assert_eq!(accepts(&again), Ok(()));
-        let refused = |why: &str, forge: &dyn Fn(&mut Vec<HistoryRecord>)| {
+        let refused = |violation: Violation, forge: &dyn Fn(&mut Vec<HistoryRecord>)| {
             let mut forged = good();
             forge(&mut forged);
-            let said = accepts(&forged).expect_err(why);
-            assert!(said.contains(why), "{said} instead of: {why}");
+            let refused = accepts(&forged).expect_err("the history is forged");
+            assert_eq!(refused.violation, violation, "{refused}");
+            assert_eq!(*refused.record, forged[refused.line], "{refused}");
         };
         let end = |event: PortEvent| {
             move |history: &mut Vec<HistoryRecord>| history.push(notified(1, event.clone()))
         };
-        refused("was known already", &end(PortEvent::Leading { term: 3 }));
-        refused("was known already", &end(PortEvent::Leading { term: 2 }));
-        refused("the member did not lead", &end(PortEvent::Deposed));
-        refused("answered already", &end(PortEvent::Confirmed { number: 1 }));
-        refused("knew epoch 2 already", &end(PortEvent::Decided(view(1, 1, 1))));
-        refused("no member proposed it", &end(PortEvent::Decided(view(3, 2, 3))));
-        refused("has another view", &|history| history[12] = notified(1, PortEvent::Decided(view(2, 1, 1))));
-        refused("did not lead in its term", &|history| {
+        refused(Violation::KnownTerm { newest: 3 }, &end(PortEvent::Leading { term: 3 }));
+        refused(Violation::KnownTerm { newest: 3 }, &end(PortEvent::Leading { term: 2 }));
+        refused(Violation::DidNotLead, &end(PortEvent::Deposed));
+        refused(Violation::NotRequested, &end(PortEvent::Confirmed { number: 1 }));
+        refused(Violation::KnownEpoch { epoch: 2 }, &end(PortEvent::Decided(view(1, 1, 1))));
+        refused(Violation::NotProposed, &end(PortEvent::Decided(view(3, 2, 3))));
+        refused(Violation::OtherView { known: Box::new(view(2, 2, 3)) }, &|history| {
+            history[12] = notified(1, PortEvent::Decided(view(2, 1, 1)))
+        });
+        refused(Violation::ProposerDidNotLead { by: MemberId(1) }, &|history| {
             history.push(line(1, HistoryEvent::Proposes(view(3, 1, 4))));
             history.push(notified(1, PortEvent::Decided(view(3, 1, 4))));
         });
-        refused("has not received the view of epoch 1", &|history| drop(history.remove(6)));
-        refused("without knowing it", &|history| {
+        refused(Violation::ViewNotReceived { epoch: 1 }, &|history| drop(history.remove(6)));
+        refused(Violation::UnawareLeader { leader: MemberId(2), term: 3 }, &|history| {
             // A proposal of the old leader takes effect after the new one began to lead.
             history.insert(8, line(1, HistoryEvent::Proposes(view(2, 1, 1))));
             history.truncate(10);
             history.push(notified(1, PortEvent::Decided(view(2, 1, 1))));
         });
-        refused("was known before the request", &|history| {
+        refused(Violation::LaterTermKnown { known: 3 }, &|history| {
             history.insert(9, line(1, HistoryEvent::RequestsConfirmation { number: 2, term: 1 }));
             history.insert(10, notified(1, PortEvent::Confirmed { number: 2 }));
         });
-        refused("was not reported to lead in term 2", &|history| {
+        refused(Violation::NotReportedToLead { term: 2 }, &|history| {
             history.insert(4, line(1, HistoryEvent::RequestsConfirmation { number: 9, term: 2 }));
             history.insert(5, notified(1, PortEvent::Confirmed { number: 9 }));
         });
-        refused("was known already", &|history| {
+        refused(Violation::KnownTerm { newest: 3 }, &|history| {
             // After a restart, the process is reported to lead in its old term without an election.
             history.push(line(2, HistoryEvent::Begins));
             history.push(notified(2, PortEvent::Decided(view(2, 2, 3))));

@@ -1,9 +1,9 @@
 //! The site of one lock's algorithm at one member in one view: the gate over the cluster's algorithm.
 
-use crate::LockName;
 use crate::lock::Effects;
+use crate::{LockName, SettingsError};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::algorithms::gate_messages::Message;
@@ -37,7 +37,7 @@ pub(crate) struct ViewContext<P: MutualExclusion> {
 
 impl<P: MutualExclusion> ViewContext<P> {
     /// Creates the context of a view with this many members, in which this member has index `place`.
-    pub fn new(settings: &[(String, String)], members: usize, place: usize) -> Result<Self, String> {
+    pub fn new(settings: &[(String, String)], members: usize, place: usize) -> Result<Self, SettingsError> {
         let first = options::<P>(settings, members.max(1), 0)?;
         let homes = if P::helpers(&first) == 0 { 1 } else { members.max(1) };
         let options = (0..homes).map(|home| options::<P>(settings, members.max(1), home));
@@ -155,12 +155,12 @@ pub(crate) fn options<P: MutualExclusion>(
     settings: &[(String, String)],
     members: usize,
     home: usize,
-) -> Result<P::Options, String> {
+) -> Result<P::Options, SettingsError> {
     let read = |settings: &[(String, String)]| {
         let mut settings = Settings::new(settings.iter().cloned());
-        let options = P::options(&mut settings, members)?;
-        settings.nothing_left()?;
-        Ok::<_, String>(options)
+        let options = P::options(&mut settings, members);
+        let options = options.and_then(|options| settings.nothing_left().map(|()| options));
+        options.map_err(|why| SettingsError::Algorithm(why.to_string()))
     };
     let options = read(settings)?;
     if P::helpers(&options) == 0 {

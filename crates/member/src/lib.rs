@@ -65,7 +65,7 @@ mod views;
 
 pub use chunks::{Chunk, ChunkedList};
 pub use config::Config;
-pub use frame_validation::MOST_MEMBERS;
+pub use frame_validation::{FrameFault, MOST_MEMBERS};
 pub use ids::{MemberId, Node};
 pub use link::Packet;
 pub use lockkeeper_session::{
@@ -79,5 +79,5 @@ pub use query::{
     waiters, why,
 };
 pub use resident::{NoFence, NotOpened};
-pub use settings::{ClusterSettings, Inherited, certainly_left};
+pub use settings::{ClusterSettings, Inherited, SettingsError, certainly_left};
 pub use view::View;

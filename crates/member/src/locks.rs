@@ -6,7 +6,9 @@ use crate::lock::Rules;
 use crate::member::{Member, Message, Timer};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Body, BugSwitch, Bugs, LockContent, LockMessage, LockMode, Node, Note, Out, ToClient};
+use crate::{
+    Body, BugSwitch, Bugs, FrameFault, LockContent, LockMessage, LockMode, Node, Note, Out, ToClient,
+};
 use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
@@ -102,8 +104,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         self.ensure_instance(id, false);
         let Some(context) = &mut self.context else { return };
         if !self.locks.get_mut(id).message(from, clock, content, context, &mut self.effects) {
-            let why = "a message that no correct member can have sent to this lock";
-            out.notes.push(Note::Refused { from: sender, why });
+            out.notes.push(Note::Refused { from: sender, why: FrameFault::OutOfPlace });
         }
         self.advance(now, id, out);
     }

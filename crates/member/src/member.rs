@@ -13,11 +13,10 @@ use crate::slices::{Listed, Sending, Trash};
 use crate::table::{LockId, Locks};
 use crate::{
     Acquisition, Body, BugSwitch, Bugs, ClusterSettings, Config, Event, Frame, LockMessage, MemberId, NoBugs,
-    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, View,
+    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, SettingsError, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
@@ -152,20 +151,17 @@ pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
 }
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
-    /// Creates an incarnation that is in no view. Fails with an error message for the operator if the settings cannot
-    /// work.
-    pub fn new(me: Node, config: Config<B>, now: u64) -> Result<Self, String> {
+    /// Creates an incarnation that is in no view. Fails if the settings cannot work; the text of the error is for the
+    /// operator.
+    pub fn new(me: Node, config: Config<B>, now: u64) -> Result<Self, SettingsError> {
         config.check()?;
         let options = crate::instance::options::<P>(&config.cluster.algorithm, config.peers.len().max(1), 0)?;
         let about = P::about(&options);
         if !about.deadlock_free {
-            return Err(alloc::format!("{} can deadlock: a cluster does not run it", about.slug));
+            return Err(SettingsError::CanDeadlock { algorithm: about.slug });
         }
         if !matches!(P::sharing(&options), lockkeeper_core::Sharing::Mutex) {
-            return Err(alloc::format!(
-                "{} is not a mutex: choose one for the cluster, which serves shared holders and permits with it",
-                about.slug
-            ));
+            return Err(SettingsError::NotAMutex { algorithm: about.slug });
         }
         for members in 1..=config.peers.len() {
             crate::instance::options::<P>(&config.cluster.algorithm, members, 0)?;
@@ -300,15 +296,19 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
     }
 
-    /// Checks settings that an operator requests. The error is a message for the operator.
-    pub fn check_settings(&self, settings: &ClusterSettings) -> Result<(), String> {
+    /// Checks settings that an operator requests. The text of the error is for the operator.
+    pub fn check_settings(&self, settings: &ClusterSettings) -> Result<(), SettingsError> {
         self.config.check_cluster(settings)?;
         (1..=self.config.peers.len().max(self.applied.members.len()).max(1))
             .try_for_each(|members| self.check_algorithm(settings, members))
     }
 
     /// Checks that this member can run the algorithm in a view of this many members.
-    pub(crate) fn check_algorithm(&self, settings: &ClusterSettings, members: usize) -> Result<(), String> {
+    pub(crate) fn check_algorithm(
+        &self,
+        settings: &ClusterSettings,
+        members: usize,
+    ) -> Result<(), SettingsError> {
         crate::instance::options::<P>(&settings.algorithm, members, 0).map(drop)
     }
 

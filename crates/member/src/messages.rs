@@ -290,7 +290,7 @@ pub enum Note {
         /// The sender.
         from: Node,
         /// The reason.
-        why: &'static str,
+        why: crate::FrameFault,
     },
     /// This incarnation has ended: drop it, and create another one.
     Excluded,

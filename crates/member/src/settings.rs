@@ -10,10 +10,11 @@
 //! view 8 excludes, or view 9 soon after it, may have a lease of 6 s, so both inherit 6 s. A leader proposes a view
 //! that inherits 1.2 s only after it has had view 8 for 6 s on its own clock, with an allowance for drift.
 
-use crate::{BugSwitch, Bugs};
+use crate::{BugSwitch, Bugs, Fence};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The settings of a cluster, the same at every member of a view. Times are in nanoseconds of a member's own clock.
@@ -39,6 +40,117 @@ pub struct ClusterSettings {
 /// The longest lease that settings may contain: a view change waits for it.
 const LONGEST_LEASE_NS: u64 = 3_600_000_000_000;
 
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The reason why a member cannot run with its settings. The text is for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The allowed drift is so large that a clock may stand still.
+    Drift {
+        /// The drift, in millionths.
+        ppm: u64,
+    },
+    /// The lease is 0 or longer than any lease may be.
+    LeaseOutOfRange {
+        /// The lease.
+        lease_ns: u64,
+    },
+    /// The lease is longer than the longest lease for which a founder waits, or that one is longer than any lease may
+    /// be.
+    LeaseAboveLongest {
+        /// The lease.
+        lease_ns: u64,
+        /// The longest lease that the members may ever have set.
+        longest_lease_ns: u64,
+    },
+    /// The silence is shorter than two renewals.
+    SilenceTooShort {
+        /// The interval of renewals.
+        renewal_ns: u64,
+        /// The time without a renewal after which a member is excluded.
+        silence_ns: u64,
+    },
+    /// The silence or the time for which a view settles is longer than any lease may be.
+    TimeTooLong {
+        /// The longer of the two.
+        time_ns: u64,
+    },
+    /// The lease ends before the voters have elected a new leader.
+    LeaseTooShort {
+        /// The lease.
+        lease_ns: u64,
+        /// The shortest lease that outlasts an election.
+        least_ns: u64,
+    },
+    /// The largest fence clock is 0 or does not fit into a fence.
+    LargestClock {
+        /// The largest clock of the configuration.
+        clock: u64,
+    },
+    /// The algorithm can deadlock.
+    CanDeadlock {
+        /// The algorithm's name.
+        algorithm: &'static str,
+    },
+    /// The algorithm is not a mutex.
+    NotAMutex {
+        /// The algorithm's name.
+        algorithm: &'static str,
+    },
+    /// The algorithm does not exist, or rejects its options or the number of members. The text is the algorithm's.
+    Algorithm(String),
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drift { .. } => {
+                f.write_str("the drift must be below 1000000 ppm: with more, a clock may stand still")
+            }
+            Self::LeaseOutOfRange { .. } => {
+                write!(f, "a lease lasts between 1 ns and {} s", LONGEST_LEASE_NS / NS_PER_SECOND)
+            }
+            Self::LeaseAboveLongest { lease_ns, longest_lease_ns } => write!(
+                f,
+                "a lease of {lease} ms is longer than longest_lease, {} ms: if all members lost their data, a new \
+                 cluster would not wait for such a lease. Write longest_lease = \"{lease}ms\" in the configuration of \
+                 every member, then set longest_lease={lease}ms together with the lease",
+                longest_lease_ns / NS_PER_MS,
+                lease = lease_ns / NS_PER_MS,
+            ),
+            Self::SilenceTooShort { .. } => f.write_str(
+                "one lost renewal would exclude a member: the silence must be at least two renewals",
+            ),
+            Self::TimeTooLong { .. } => {
+                write!(f, "no time may be longer than {} s", LONGEST_LEASE_NS / NS_PER_SECOND)
+            }
+            Self::LeaseTooShort { lease_ns, least_ns } => write!(
+                f,
+                "a lease of {} ms is too short: if the leader crashed, every member would lose its lease and every \
+                 client its locks; with these times (renewal, two elections, a decision and a round trip) it must be \
+                 at least {} ms",
+                lease_ns / NS_PER_MS,
+                least_ns / NS_PER_MS
+            ),
+            Self::LargestClock { .. } => {
+                write!(f, "the largest clock must be between 1 and {}", Fence::LARGEST_CLOCK)
+            }
+            Self::CanDeadlock { algorithm } => {
+                write!(f, "{algorithm} can deadlock: a cluster does not run it")
+            }
+            Self::NotAMutex { algorithm } => write!(
+                f,
+                "{algorithm} is not a mutex: choose one for the cluster, which serves shared holders and permits with it"
+            ),
+            Self::Algorithm(why) => f.write_str(why),
+        }
+    }
+}
+
+impl core::error::Error for SettingsError {}
+
 impl Default for ClusterSettings {
     /// Times for a local network: a crash of a member blocks locks for less than two seconds.
     fn default() -> Self {
@@ -58,31 +170,23 @@ impl Default for ClusterSettings {
 impl ClusterSettings {
     /// Rejects settings that are unsafe, or with which the loss of one message would exclude a member. The algorithm
     /// is checked by [`Member::check_settings`](crate::Member::check_settings).
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.drift_ppm >= 1_000_000 {
-            return Err(String::from(
-                "the drift must be below 1000000 ppm: with more, a clock may stand still",
-            ));
+            return Err(SettingsError::Drift { ppm: self.drift_ppm });
         }
         if self.lease_ns == 0 || self.lease_ns > LONGEST_LEASE_NS {
-            return Err(format!("a lease lasts between 1 ns and {} s", LONGEST_LEASE_NS / 1_000_000_000));
+            return Err(SettingsError::LeaseOutOfRange { lease_ns: self.lease_ns });
         }
         if self.lease_ns > self.longest_lease_ns || self.longest_lease_ns > LONGEST_LEASE_NS {
-            return Err(format!(
-                "a lease of {lease} ms is longer than longest_lease, {} ms: if all members lost their data, a new \
-                 cluster would not wait for such a lease. Write longest_lease = \"{lease}ms\" in the configuration of \
-                 every member, then set longest_lease={lease}ms together with the lease",
-                self.longest_lease_ns / 1_000_000,
-                lease = self.lease_ns / 1_000_000,
-            ));
+            let (lease_ns, longest_lease_ns) = (self.lease_ns, self.longest_lease_ns);
+            return Err(SettingsError::LeaseAboveLongest { lease_ns, longest_lease_ns });
         }
         if self.renewal_ns == 0 || self.silence_ns < self.renewal_ns.saturating_mul(2) {
-            return Err(String::from(
-                "one lost renewal would exclude a member: the silence must be at least two renewals",
-            ));
+            let (renewal_ns, silence_ns) = (self.renewal_ns, self.silence_ns);
+            return Err(SettingsError::SilenceTooShort { renewal_ns, silence_ns });
         }
         if self.silence_ns > LONGEST_LEASE_NS || self.settle_ns > LONGEST_LEASE_NS {
-            return Err(format!("no time may be longer than {} s", LONGEST_LEASE_NS / 1_000_000_000));
+            return Err(SettingsError::TimeTooLong { time_ns: self.silence_ns.max(self.settle_ns) });
         }
         Ok(())
     }
@@ -203,7 +307,9 @@ mod tests {
     #[test]
     fn a_lease_longer_than_longest_lease_is_refused() {
         let settings = ClusterSettings { lease_ns: 2_000_000_000, ..ClusterSettings::default() };
-        assert!(settings.check().unwrap_err().contains("longest_lease=2000ms"));
+        let refused = settings.check().unwrap_err();
+        assert!(matches!(refused, SettingsError::LeaseAboveLongest { lease_ns: 2_000_000_000, .. }));
+        assert!(refused.to_string().contains("longest_lease=2000ms"));
         let settings = ClusterSettings { longest_lease_ns: 2_000_000_000, ..settings };
         assert_eq!(settings.check(), Ok(()));
     }

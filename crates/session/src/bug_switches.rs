@@ -169,12 +169,10 @@ impl BugSwitch {
 
     /// The bug switch of this name. The error lists the names.
     #[cfg(feature = "bug-switches")]
-    pub fn parse(name: &str) -> Result<Self, alloc::string::String> {
+    pub fn parse(name: &str) -> Result<Self, UnknownBugSwitch> {
         let mut known = Self::ALL.iter().chain(Self::FORMER);
-        known.find(|(known, _)| *known == name).map(|(_, bug)| *bug).ok_or_else(|| {
-            let names: alloc::vec::Vec<&str> = Self::ALL.iter().map(|(known, _)| *known).collect();
-            alloc::format!("there is no bug switch '{name}': there is {}", names.join(", "))
-        })
+        let known = known.find(|(known, _)| *known == name).map(|(_, bug)| *bug);
+        known.ok_or_else(|| UnknownBugSwitch { name: name.into() })
     }
 
     /// The name.
@@ -183,6 +181,25 @@ impl BugSwitch {
         Self::ALL.iter().find(|(_, bug)| *bug == self).map_or("", |(name, _)| name)
     }
 }
+
+/// There is no bug switch of this name. The text lists the names.
+#[cfg(feature = "bug-switches")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownBugSwitch {
+    /// The name.
+    pub name: alloc::string::String,
+}
+
+#[cfg(feature = "bug-switches")]
+impl core::fmt::Display for UnknownBugSwitch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let names: alloc::vec::Vec<&str> = BugSwitch::ALL.iter().map(|(known, _)| *known).collect();
+        write!(f, "there is no bug switch '{}': there is {}", self.name, names.join(", "))
+    }
+}
+
+#[cfg(feature = "bug-switches")]
+impl core::error::Error for UnknownBugSwitch {}
 
 #[cfg(test)]
 mod tests {
@@ -205,6 +222,8 @@ mod tests {
             assert_eq!((BugSwitch::parse(name), bug.name()), (Ok(*bug), *name));
         }
         assert_eq!(BugSwitch::parse("no-wedge"), Ok(BugSwitch::NoFreeze));
-        assert!(BugSwitch::parse("perfect").unwrap_err().contains("no-freeze"));
+        let unknown = BugSwitch::parse("perfect").unwrap_err();
+        assert_eq!(unknown.name, "perfect");
+        assert!(alloc::format!("{unknown}").contains("no-freeze"), "{unknown}");
     }
 }

@@ -31,6 +31,8 @@ pub mod messages;
 #[cfg(feature = "protocol")]
 pub mod protocol;
 
+#[cfg(feature = "bug-switches")]
+pub use bug_switches::UnknownBugSwitch;
 pub use bug_switches::{BugSwitch, Bugs, NoBugs};
 pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
 pub use client_session::{ClientSession, MAX_DELEGATION_NS, Progress};

@@ -1,5 +1,6 @@
 //! Hosts on one machine: network namespaces on one bridge. Packet filters cut links; a proxy adds delay.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -16,14 +17,39 @@ pub const HUB: u32 = 250;
 /// The directory of the namespaces that `ip netns` knows by name.
 const NAMESPACES: &str = "/run/netns";
 
-/// Checks that this process can create hosts. The error names what is missing.
-pub fn can_make_hosts() -> Result<(), String> {
+/// The reason why this process cannot create hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostsError {
+    /// The process is not root's.
+    NotRoot,
+    /// A program is not installed.
+    Missing {
+        /// The program.
+        tool: &'static str,
+        /// The package of Debian that contains it.
+        package: &'static str,
+    },
+}
+
+impl fmt::Display for HostsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRoot => f.write_str("only root can create network namespaces"),
+            Self::Missing { tool, package } => write!(f, "`{tool}` is missing (Debian: {package})"),
+        }
+    }
+}
+
+impl std::error::Error for HostsError {}
+
+/// Checks that this process can create hosts.
+pub fn can_make_hosts() -> Result<(), HostsError> {
     if !rustix::process::geteuid().is_root() {
-        return Err(String::from("only root can create network namespaces"));
+        return Err(HostsError::NotRoot);
     }
     for (tool, package) in [("ip", "iproute2"), ("nft", "nftables"), ("nsenter", "util-linux")] {
         let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        found.map_err(|_| format!("`{tool}` is missing (Debian: {package})"))?;
+        found.map_err(|_| HostsError::Missing { tool, package })?;
     }
     Ok(())
 }

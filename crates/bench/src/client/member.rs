@@ -16,7 +16,7 @@ impl Host {
     pub async fn start(job: &MemberJob) -> Result<Host, String> {
         let own = job.members.get(job.id as usize - 1).ok_or("the member is not in the list of members")?;
         let mut config = Config::new(MemberId(job.id), *own, &job.data);
-        config.join_token = Some(JoinToken::read(&job.join_token)?);
+        config.join_token = Some(JoinToken::read(&job.join_token).map_err(|error| error.to_string())?);
         let addresses = job.members.iter().map(ToString::to_string);
         config.first_members = (1..).map(MemberId).zip(addresses).collect();
         let member = Member::start(config).await.map_err(|error| error.to_string())?;

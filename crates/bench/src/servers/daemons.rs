@@ -16,7 +16,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
         let _ = writeln!(all, "{} = \"{}\"", place + 1, at(port));
     }
     let token = ground.folder("members")?.join("join-token");
-    JoinToken::read_or_create(&token)?;
+    JoinToken::read_or_create(&token).map_err(|error| error.to_string())?;
     let mut processes = Vec::new();
     for place in 0..count {
         let folder = ground.folder(&format!("member-{}", place + 1))?;

@@ -63,7 +63,7 @@ impl ClusterFlags {
         let watch = Stopwatch::start();
         let bug = match self.bug.as_deref().map(BugSwitch::parse).transpose() {
             Ok(bug) => bug,
-            Err(what) => return exit::fail(exit::USAGE, &what),
+            Err(unknown) => return exit::fail(exit::USAGE, &unknown.to_string()),
         };
         let bounds = self.bounds(faults);
         let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, bug, go_on));

@@ -104,9 +104,10 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     refuse_clashes(&(1..).zip(members.iter().cloned()).collect::<Vec<_>>())?;
     refuse_second_cluster(out)?;
     make_folder(out)?;
-    let authority = Authority::create(10 * 365)?;
-    authority.save(out)?;
-    let join_token = JoinToken::read_or_create(&out.join(JOIN_TOKEN_FILE))?;
+    let authority = Authority::create(10 * 365).map_err(|error| error.to_string())?;
+    authority.save(out).map_err(|error| error.to_string())?;
+    let join_token =
+        JoinToken::read_or_create(&out.join(JOIN_TOKEN_FILE)).map_err(|error| error.to_string())?;
     let (secret, line) = token::make("admin", &[String::new()], &[String::new()], &[String::new()], None)?;
     let mut table = String::from("[members]\n");
     for (n, member) in members.iter().enumerate() {
@@ -152,7 +153,7 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     let id = MemberId(number.parse().map_err(|_| format!("`{number}` is no member's number"))?);
     let address = Address::parse(address)?;
     refuse_known_member(out, id, &address)?;
-    let authority = Authority::load(out)?;
+    let authority = Authority::load(out).map_err(|error| error.to_string())?;
     let first = out.join("member-1/lockkeeper.toml");
     let text = std::fs::read_to_string(&first)
         .map_err(|error| format!("cannot read {}: {error}", first.display()))?;
@@ -172,7 +173,7 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     let head =
         format!("cluster = {}\nalgorithm = {}\n", quoted(&word("cluster")), quoted(&word("algorithm")));
     let join = format!("join = [{}]\n", members.join(", "));
-    let join_token = JoinToken::read(&out.join(JOIN_TOKEN_FILE))?;
+    let join_token = JoinToken::read(&out.join(JOIN_TOKEN_FILE)).map_err(|error| error.to_string())?;
     write_member(out, &authority, &join_token, (id, &address), days, &(head + &join), "")?;
     let folder = folder_of(out, id);
     std::fs::copy(out.join("member-1/tokens.toml"), folder.join("tokens.toml"))
@@ -232,7 +233,8 @@ fn known_members(out: &Path) -> Result<BTreeMap<u32, String>, String> {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("member-")?.parse::<u32>().ok());
         let Some(number) = number else { continue };
-        let config = lockkeeper_daemon::Config::read(&entry.path().join("lockkeeper.toml"))?;
+        let config = lockkeeper_daemon::Config::read(&entry.path().join("lockkeeper.toml"))
+            .map_err(|error| error.to_string())?;
         known.extend(config.member.first_members.iter().map(|(id, address)| (id.0, address.clone())));
         known.extend(config.member.advertise.map(|address| (number, address)));
     }
@@ -240,9 +242,10 @@ fn known_members(out: &Path) -> Result<BTreeMap<u32, String>, String> {
 }
 
 fn renew(member: u32, out: &Path, days: u32) -> Result<(), String> {
-    let (id, authority) = (MemberId(member), Authority::load(out)?);
+    let (id, authority) = (MemberId(member), Authority::load(out).map_err(|error| error.to_string())?);
     let folder = folder_of(out, id);
-    let config = lockkeeper_daemon::Config::read(&folder.join("lockkeeper.toml"))?;
+    let config = lockkeeper_daemon::Config::read(&folder.join("lockkeeper.toml"))
+        .map_err(|error| error.to_string())?;
     let address = Address::parse(config.member.advertise.as_deref().unwrap_or_default())?;
     certify(&folder, &authority, id, &address, days)?;
     crate::print_line!(
@@ -260,8 +263,8 @@ fn certify(
     days: u32,
 ) -> Result<(), String> {
     let names = [address.host.trim_matches(['[', ']']).to_owned()];
-    let issued = authority.issue(id, &names, days)?;
-    issued.save(folder, id)?;
+    let issued = authority.issue(id, &names, days).map_err(|error| error.to_string())?;
+    issued.save(folder, id).map_err(|error| error.to_string())?;
     write(&folder.join(authority::CERTIFICATE_FILE), authority.certificate(), 0o644)
 }
 
@@ -298,7 +301,7 @@ fn write_member(
     let path = folder.join("lockkeeper.toml");
     write(&path, &text, 0o644)?;
     // Check that the daemon can read the file.
-    lockkeeper_daemon::Config::read(&path).map(drop)
+    lockkeeper_daemon::Config::read(&path).map(drop).map_err(|error| error.to_string())
 }
 
 fn folder_of(out: &Path, id: MemberId) -> PathBuf {

@@ -224,7 +224,8 @@ fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
     let ports = lockkeeper_bench::servers::free_ports(9)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let members: Vec<String> = (0..3).map(|n| format!("{} = \"{}\"", n + 1, at(ports[3 * n]))).collect();
-    lockkeeper_cluster::JoinToken::read_or_create(&folder.join("join-token"))?;
+    lockkeeper_cluster::JoinToken::read_or_create(&folder.join("join-token"))
+        .map_err(|error| error.to_string())?;
     let mut daemons = Vec::new();
     for n in 0..3 {
         let (clients, http) = (at(ports[3 * n + 1]), at(ports[3 * n + 2]));

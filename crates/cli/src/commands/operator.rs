@@ -190,7 +190,7 @@ pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
     // A value that no cluster can parse is a mistake in the command; the leader rejects a value that its cluster
     // cannot use.
     if let Err(error) = lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes) {
-        return exit::fail(exit::USAGE, &error);
+        return exit::fail(exit::USAGE, &error.to_string());
     }
     let requested: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let result = try_query(on, async |operator| {

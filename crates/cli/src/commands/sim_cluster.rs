@@ -69,7 +69,8 @@ impl Flags {
         known(algorithm)?;
         let mut spec = ClusterSpec::new(algorithm, self.members);
         spec.faults = Fault::parse(&self.faults)?.into_iter().collect();
-        spec.bug = self.bug.as_deref().map(BugSwitch::parse).transpose()?;
+        spec.bug =
+            self.bug.as_deref().map(BugSwitch::parse).transpose().map_err(|error| error.to_string())?;
         Ok(spec)
     }
 }

@@ -188,7 +188,7 @@ impl Up {
         start_log(&self.daemon.log, self.daemon.log_json);
         let threads = self.daemon.threads;
         let configured = match (&self.config, self.dev) {
-            (Some(file), _) => Config::read(file).map(|mut config| {
+            (Some(file), _) => Config::read(file).map_err(|error| error.to_string()).map(|mut config| {
                 self.daemon.apply(&mut config);
                 vec![config]
             }),
@@ -211,7 +211,8 @@ impl Up {
                 (None, Some(data)) => data.join(JOIN_TOKEN_FILE),
                 _ => self.daemon.join_token()?,
             };
-            config.member.join_token = Some(JoinToken::read_or_create(&file)?);
+            config.member.join_token =
+                Some(JoinToken::read_or_create(&file).map_err(|error| error.to_string())?);
             (config.member.listen, config.member.advertise) = (listen, self.advertise);
             crate::print_line!(
                 "join token in    {}   (for `lockkeeper join`; keep it secret)",
@@ -261,7 +262,7 @@ fn dev(members: u32, daemon: DaemonArgs) -> ExitCode {
     let token = folder.path().join(JOIN_TOKEN_FILE);
     let join_token = match JoinToken::read_or_create(&token) {
         Ok(join_token) => join_token,
-        Err(error) => return exit::fail(exit::CANNOT_RUN, &error),
+        Err(error) => return exit::fail(exit::CANNOT_RUN, &error.to_string()),
     };
     let mut configs = dev_configs(members, folder.path(), MEMBERS_PORT);
     if members > 1 {
@@ -328,7 +329,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     let mut daemons = Vec::new();
     for config in configs {
         let given = config.clone();
-        let daemon = Daemon::start(config).await?;
+        let daemon = Daemon::start(config).await.map_err(|error| error.to_string())?;
         introduce(&daemon, &given);
         daemons.push(daemon);
     }

@@ -214,7 +214,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.spec.faults.contains(&Fault::Settings) {
             config.cluster = self.spec.settings(&mut self.configuring);
         }
-        self.members[machine] = Some(Member::new(node, config, clock)?);
+        self.members[machine] = Some(Member::new(node, config, clock).map_err(|error| error.to_string())?);
         self.tick_ns[machine] = self.now;
         self.after(0, ScheduledEvent::Tick(machine, self.lives));
         self.tell(|| node.to_string(), &"begins");

@@ -92,7 +92,7 @@ impl<P: MutualExclusion> Tables<P> {
     /// Begins an incarnation of a member.
     pub fn begin(&mut self, who: usize, life: u64, now: u64) -> Result<u32, String> {
         let node = Node { id: MemberId(who as u32 + 1), incarnation: life };
-        let member = Member::new(node, self.config.clone(), now)?;
+        let member = Member::new(node, self.config.clone(), now).map_err(|error| error.to_string())?;
         Ok(self.number(member))
     }
 

@@ -21,11 +21,13 @@
 
 use super::Inner;
 use super::log::Log;
+use super::network::QueryFailed;
 use super::types::{StoreName, StoreNode};
 use super::voters::odd;
 use super::wire::{ConsensusQuery, ConsensusReply, MemberIdentity};
 use crate::store::{Change, Record, StoreError, encode};
 use lockkeeper_member::MemberId;
+use openraft::error::{InitializeError, RaftError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,43 +35,89 @@ use std::time::Duration;
 /// The unit of the wall clock from which the first epoch is derived.
 const EPOCH_UNIT: Duration = Duration::from_secs(1);
 
+/// The reason why this member is not part of a cluster yet.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Obstacle {
+    /// The leader refuses this member, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Query(#[from] QueryFailed),
+    #[error("no other member of this member's cluster answers yet")]
+    Alone,
+    #[error(
+        "the others are another cluster than the one of this member's disk: correct the addresses, or start this member \
+         with an empty directory"
+    )]
+    OtherCluster,
+    #[error("the addresses given to this member belong to more than one cluster: give it those of one")]
+    SeveralClusters,
+    #[error("the cluster has no leader at the moment")]
+    NoLeader,
+    #[error("the leader is changing")]
+    LeaderChanges,
+    #[error("no member of a cluster answers yet at the addresses to join")]
+    NoMember,
+    #[error(
+        "{member} is configured with other settings than {me}: {differences}; give all first members the same settings"
+    )]
+    OtherSettings { member: MemberId, me: MemberId, differences: String },
+    #[error("{member} was given other first members than this one: give the same list to all of them")]
+    OtherFirstMembers { member: MemberId },
+    #[error("waits for {founder} to begin the cluster")]
+    WaitsForFounder { founder: MemberId },
+    #[error("waits for {}: a new cluster begins when all of its first members are there", list(missing))]
+    WaitsForFirstMembers { missing: Vec<MemberId> },
+    #[error("waits for {member}: {source}")]
+    NoAnswer { member: MemberId, source: QueryFailed },
+    #[error("{member} does not begin a new cluster: {why}")]
+    FoundingRefused { member: MemberId, why: String },
+    #[error("{member} sent an answer that does not fit the query")]
+    UnexpectedReply { member: MemberId },
+    #[error("this member has become part of another cluster")]
+    JoinedAnother,
+    #[error("no random numbers: {0}")]
+    Random(#[source] getrandom::Error),
+    #[error("the cluster cannot begin: {0}")]
+    Initialize(#[source] RaftError<StoreName, InitializeError<StoreName, StoreNode>>),
+}
+
+fn list(members: &[MemberId]) -> String {
+    let members: Vec<String> = members.iter().map(ToString::to_string).collect();
+    members.join(", ")
+}
+
 impl Inner {
     /// Tries once to become part of a cluster. The error contains the obstacle.
-    pub(super) async fn join_or_found(&self) -> Result<(), String> {
+    pub(super) async fn join_or_found(&self) -> Result<(), Obstacle> {
         // A leader whose address has changed sends the request to itself: a cluster of one has no other member.
         if self.membership().is_some() {
             return match self.join(self.store.name(), self.own_node()).await {
-                ConsensusReply::Refused(why) => Err(why),
+                ConsensusReply::Refused(why) => Err(Obstacle::Refused(why)),
                 _ => Ok(()),
             };
         }
-        let blank = self.store.run(Log::is_blank).await.map_err(|error| error.to_string())?;
+        let blank = self.store.run(Log::is_blank).await?;
         let mine = if blank { None } else { *self.cluster.read().await };
         let identities = self.identify_members().await;
         let known: BTreeSet<u64> = identities.iter().filter_map(|identity| identity.cluster).collect();
         // The cluster of this store, if it has one, and the number of clusters that the other members report.
         let cluster = match (mine, known.len()) {
             (Some(mine), _) if known.contains(&mine) => mine,
-            (Some(_), 0) => return Err("no other member of this member's cluster answers yet".to_string()),
-            (Some(_), _) => {
-                return Err("the others are another cluster than the one of this member's disk: \
-                            correct the addresses, or start this member with an empty directory"
-                    .to_string());
-            }
+            (Some(_), 0) => return Err(Obstacle::Alone),
+            (Some(_), _) => return Err(Obstacle::OtherCluster),
             (None, 0) => return self.found_cluster(&identities).await,
             (None, 1) => known.first().copied().unwrap_or_default(),
-            (None, _) => {
-                return Err("the addresses given to this member belong to more than one cluster: \
-                            give it those of one"
-                    .to_string());
-            }
+            (None, _) => return Err(Obstacle::SeveralClusters),
         };
         let leaders: BTreeSet<(MemberId, String)> = identities
             .into_iter()
             .filter(|identity| identity.cluster == Some(cluster))
             .filter_map(|identity| identity.leader)
             .collect();
-        let mut obstacle = "the cluster has no leader at the moment".to_string();
+        let mut obstacle = Obstacle::NoLeader;
         for (leader, address) in leaders {
             match self.ask_to_join(leader, &address, cluster).await {
                 Ok(()) => return Ok(()),
@@ -113,17 +161,17 @@ impl Inner {
         StoreNode { member, address, epoch_above: settings.epoch_above, since: 0 }
     }
 
-    async fn ask_to_join(&self, leader: MemberId, address: &str, cluster: u64) -> Result<(), String> {
+    async fn ask_to_join(&self, leader: MemberId, address: &str, cluster: u64) -> Result<(), Obstacle> {
         let (settings, node) = (&self.settings, self.own_node());
         let pending =
             self.network.query(Some(leader), address, ConsensusQuery::Join { node }, settings.election.1);
         match pending.await {
             Ok(ConsensusReply::Accepted { cluster: joined }) if joined == cluster => {
-                self.adopt_cluster(cluster).await.map(|_| ()).map_err(|error| error.to_string())
+                Ok(self.adopt_cluster(cluster).await.map(|_| ())?)
             }
-            Ok(ConsensusReply::Refused(why)) => Err(why),
-            Ok(_) => Err("the leader is changing".to_string()),
-            Err(error) => Err(error.to_string()),
+            Ok(ConsensusReply::Refused(why)) => Err(Obstacle::Refused(why)),
+            Ok(_) => Err(Obstacle::LeaderChanges),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -145,46 +193,36 @@ impl Inner {
     }
 
     /// Founds a new cluster, if this member is the one to do so and all first members agree.
-    async fn found_cluster(&self, identities: &[MemberIdentity]) -> Result<(), String> {
+    async fn found_cluster(&self, identities: &[MemberIdentity]) -> Result<(), Obstacle> {
         let settings = &self.settings;
         let first: Vec<MemberId> = settings.first_members.keys().copied().collect();
         if !first.contains(&settings.me) {
-            return Err("no member of a cluster answers yet at the addresses to join".to_string());
+            return Err(Obstacle::NoMember);
         }
         for identity in identities.iter().filter(|identity| first.contains(&identity.member)) {
             let differences = identity.settings.differences(&settings.cluster);
             if !differences.is_empty() {
-                return Err(format!(
-                    "{} is configured with other settings than {}: {differences}; give all first members the same \
-                     settings",
-                    identity.member, settings.me
-                ));
+                let (member, me) = (identity.member, settings.me);
+                return Err(Obstacle::OtherSettings { member, me, differences });
             }
         }
         if first.first() != Some(&settings.me) {
-            return Err(format!("waits for {} to begin the cluster", first[0]));
+            return Err(Obstacle::WaitsForFounder { founder: first[0] });
         }
         let mut stores: BTreeMap<MemberId, StoreName> = BTreeMap::from([(settings.me, self.store.name())]);
         let mut epoch_above = settings.epoch_above;
         for identity in identities.iter().filter(|identity| first.contains(&identity.member)) {
             if identity.first_members != first {
-                return Err(format!(
-                    "{} was given other first members than this one: give the same list to all of them",
-                    identity.member
-                ));
+                return Err(Obstacle::OtherFirstMembers { member: identity.member });
             }
             epoch_above = epoch_above.max(identity.epoch_above);
             stores.insert(identity.member, identity.store);
         }
-        let missing: Vec<String> =
-            first.iter().filter(|id| !stores.contains_key(id)).map(ToString::to_string).collect();
+        let missing: Vec<MemberId> = first.into_iter().filter(|id| !stores.contains_key(id)).collect();
         if !missing.is_empty() {
-            let missing = missing.join(", ");
-            return Err(format!(
-                "waits for {missing}: a new cluster begins when all of its first members are there"
-            ));
+            return Err(Obstacle::WaitsForFirstMembers { missing });
         }
-        let cluster = getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?.max(1);
+        let cluster = getrandom::u64().map_err(Obstacle::Random)?.max(1);
         self.first_members_adopt(cluster).await?;
         let voters = odd(settings.most_voters.min(stores.len()));
         let node = |(member, store): (MemberId, StoreName)| {
@@ -197,26 +235,26 @@ impl Inner {
         let lease = Duration::from_nanos(settings.cluster.lease_ns);
         tokio::time::sleep(EPOCH_UNIT.saturating_sub(lease)).await;
         tracing::info!(cluster, voters, "founds a cluster");
-        self.raft.initialize(nodes).await.map_err(|error| format!("the cluster cannot begin: {error}"))
+        self.raft.initialize(nodes).await.map_err(Obstacle::Initialize)
     }
 
-    async fn first_members_adopt(&self, cluster: u64) -> Result<(), String> {
+    async fn first_members_adopt(&self, cluster: u64) -> Result<(), Obstacle> {
         let settings = &self.settings;
-        for (&id, address) in settings.first_members.iter().filter(|&(&id, _)| id != settings.me) {
+        for (&member, address) in settings.first_members.iter().filter(|&(&id, _)| id != settings.me) {
             let query = ConsensusQuery::Found { cluster };
-            match self.network.query(Some(id), address, query, settings.election.1).await {
+            match self.network.query(Some(member), address, query, settings.election.1).await {
                 Ok(ConsensusReply::Accepted { cluster: agreed }) if agreed == cluster => {}
                 Ok(ConsensusReply::Refused(why)) => {
-                    return Err(format!("{id} does not begin a new cluster: {why}"));
+                    return Err(Obstacle::FoundingRefused { member, why });
                 }
-                Ok(_) => return Err(format!("{id} sent an answer that does not fit the query")),
-                Err(error) => return Err(format!("waits for {id}: {error}")),
+                Ok(_) => return Err(Obstacle::UnexpectedReply { member }),
+                Err(source) => return Err(Obstacle::NoAnswer { member, source }),
             }
         }
         match self.adopt_cluster(cluster).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err("this member has become part of another cluster".to_string()),
-            Err(error) => Err(error.to_string()),
+            Ok(false) => Err(Obstacle::JoinedAnother),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Inner {
                 return;
             }
             let obstacle = if self.is_in() { None } else { self.join_or_found().await.err() };
-            self.log_obstacle(obstacle);
+            self.log_obstacle(obstacle.map(|obstacle| obstacle.to_string()));
             self.change_members().await;
             tokio::select! {
                 () = self.wake.notified() => {}

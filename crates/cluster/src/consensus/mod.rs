@@ -88,36 +88,33 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn check(&self) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::Settings(what));
+    fn check(&self) -> Result<(), SettingsError> {
         if self.most_voters.is_multiple_of(2) || self.most_voters > 7 {
-            return refuse(format!("{} voters: it must be 1, 3, 5 or 7", self.most_voters));
+            return Err(SettingsError::Voters { voters: self.most_voters });
         }
         if self.heartbeat < Duration::from_millis(1)
             || self.election.0 < self.heartbeat + Duration::from_millis(2)
             || self.election.1 <= self.election.0
         {
-            return refuse(
-                "the heartbeat must be at least 1 ms and 2 ms shorter than the shortest election, and that shorter than the longest"
-                    .to_string(),
-            );
+            return Err(SettingsError::Times { heartbeat: self.heartbeat, election: self.election });
         }
         if self.address.is_empty() {
-            return refuse("this member needs an address at which others reach it".to_string());
+            return Err(SettingsError::NoAddress);
         }
         if self.first_members.is_empty() && self.join.is_empty() {
-            return refuse("name the first members of a new cluster, or members of one to join".to_string());
+            return Err(SettingsError::NoContacts);
         }
         match self.first_members.get(&self.me) {
-            Some(address) if *address != self.address => refuse(format!(
-                "{} is at {address} by the list of first members, and at {} by its own address: make them equal",
-                self.me, self.address
-            )),
+            Some(address) if *address != self.address => Err(SettingsError::TwoAddresses {
+                me: self.me,
+                listed: address.clone(),
+                own: self.address.clone(),
+            }),
             _ => Ok(()),
         }
     }
 
-    fn raft(&self) -> Result<Arc<openraft::Config>, Error> {
+    fn raft(&self) -> Result<Arc<openraft::Config>, SettingsError> {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let config = openraft::Config {
             cluster_name: "lockkeeper".to_string(),
@@ -134,15 +131,58 @@ impl Settings {
             max_in_snapshot_log_to_keep: ENTRIES_KEPT,
             ..openraft::Config::default()
         };
-        config.validate().map(Arc::new).map_err(|error| Error::Settings(error.to_string()))
+        config.validate().map(Arc::new).map_err(|error| SettingsError::Raft(Arc::new(error)))
     }
+}
+
+/// The reason why consensus cannot work with its settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The number of voters is even or too large.
+    #[error("{voters} voters: it must be 1, 3, 5 or 7")]
+    Voters {
+        /// The number of voters.
+        voters: usize,
+    },
+    /// The times of heartbeats and elections do not fit together.
+    #[error(
+        "the heartbeat must be at least 1 ms and 2 ms shorter than the shortest election, and that shorter than the longest"
+    )]
+    Times {
+        /// The interval of heartbeats.
+        heartbeat: Duration,
+        /// The shortest and the longest election timeout.
+        election: (Duration, Duration),
+    },
+    /// The member has no address.
+    #[error("this member needs an address at which others reach it")]
+    NoAddress,
+    /// There is neither a first member nor a member to join.
+    #[error("name the first members of a new cluster, or members of one to join")]
+    NoContacts,
+    /// The list of first members contains another address of this member.
+    #[error(
+        "{me} is at {listed} by the list of first members, and at {own} by its own address: make them equal"
+    )]
+    TwoAddresses {
+        /// This member.
+        me: MemberId,
+        /// Its address in the list.
+        listed: String,
+        /// Its own address.
+        own: String,
+    },
+    /// The Raft library rejects the settings.
+    #[error("{0}")]
+    Raft(#[source] Arc<openraft::ConfigError>),
 }
 
 /// The reason why consensus does not work, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Error {
-    #[error("{0}")]
-    Settings(String),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("consensus has stopped: {0}")]

@@ -3,8 +3,8 @@
 use super::{Driver, Message, random};
 use crate::consensus::Consensus;
 use crate::engine::{
-    ClientTransport, Environment, Immediate, LEAVING, LocalSessions, LockTable, MemberStatus, Operations,
-    RemoteClients,
+    ClientTransport, Environment, FrameError, Immediate, LEAVING, LocalSessions, LockTable, MemberStatus,
+    Operations, ProposalError, RemoteClients,
 };
 use crate::error::{Error, Result};
 use crate::local::{HoldState, LocalClient};
@@ -243,11 +243,11 @@ impl<P: MutualExclusion> Operations for Driver<P> {
         self.lock().member.settings().clone()
     }
 
-    fn propose_settings(&self, settings: ClusterSettings) -> std::result::Result<(), String> {
+    fn propose_settings(&self, settings: ClusterSettings) -> Result<(), ProposalError> {
         let state = &mut *self.turn();
         state.member.check_settings(&settings)?;
         if !state.member.leads() {
-            return Err(String::from("another member leads now: try again"));
+            return Err(ProposalError::NotLeader);
         }
         self.step(state, Event::Change(settings));
         Ok(())
@@ -295,7 +295,7 @@ impl<P: MutualExclusion> Environment for Driver<P> {
         self.step(state, Event::Peers(peers));
     }
 
-    fn receive_frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
+    fn receive_frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), FrameError> {
         // Frames of another cluster with the same name are dropped: the same members may have founded it after the loss
         // of all disks.
         let own = self.environment.get().map_or(0, |(_, consensus)| consensus.cluster_id());
@@ -306,13 +306,13 @@ impl<P: MutualExclusion> Environment for Driver<P> {
             tracing::debug!(%from, "drops a frame of another cluster of this name");
             return Ok(());
         }
-        let frame: Frame<Message<P>> = postcard::from_bytes(bytes).map_err(|error| {
+        let frame: Frame<Message<P>> = postcard::from_bytes(bytes).map_err(|source| {
             self.metrics.refused.inc();
-            format!("a frame of {from} cannot be read: {error}")
+            FrameError::Malformed { from, source }
         })?;
         if frame.from.id != from || frame.to != self.me {
             self.metrics.refused.inc();
-            return Err(format!("a frame of {from} claims to be from {} to {}", frame.from, frame.to));
+            return Err(FrameError::Misaddressed { from, sender: frame.from, to: frame.to });
         }
         let state = &mut *self.lock();
         if let Body::Link { packet, .. } = &frame.body

@@ -10,6 +10,7 @@ mod calls;
 mod clients;
 mod health;
 
+use crate::config::ConfigError;
 use crate::consensus::Consensus;
 use crate::engine::ClientTransport;
 use crate::error::{Error, Result};
@@ -103,7 +104,7 @@ impl<P: MutualExclusion> Driver<P> {
     pub fn start(me: MemberId, config: Config) -> Result<Arc<Self>> {
         let node = Node { id: me, incarnation: random()? };
         let now = now_ns();
-        let member = Member::new(node, config.clone(), now).map_err(Error::Config)?;
+        let member = Member::new(node, config.clone(), now).map_err(ConfigError::Member)?;
         let state = State {
             member,
             out: Out::default(),
@@ -340,7 +341,7 @@ impl<P: MutualExclusion> Driver<P> {
             Note::Reported { .. } => {}
             Note::Refused { from, why } => {
                 self.metrics.refused.inc();
-                tracing::warn!(member = %self.me, %from, why, "refused a frame");
+                tracing::warn!(member = %self.me, %from, why = why.as_str(), "refused a frame");
             }
             Note::Started { view, holds } => {
                 let members = view.members.len();
@@ -379,7 +380,7 @@ impl<P: MutualExclusion> Driver<P> {
         let begun = random().and_then(|incarnation| {
             let node = Node { id: self.me, incarnation };
             let config = Config { peers: state.peers.clone(), ..self.config.clone() };
-            Member::new(node, config, now_ns()).map_err(Error::Config)
+            Member::new(node, config, now_ns()).map_err(|why| ConfigError::Member(why).into())
         });
         match begun {
             Ok(member) => {

@@ -17,6 +17,56 @@ pub const CERTIFICATE_FILE: &str = "authority.pem";
 pub const KEY_FILE: &str = "authority.key";
 const NAME: &str = "Lockkeeper cluster authority";
 
+/// The reason why a certificate authority cannot be used, or does not issue a certificate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthorityError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The authority's key cannot be used.
+    #[error("the key in {folder} cannot be used: {source}")]
+    Key {
+        /// The directory of the authority.
+        folder: PathBuf,
+        /// The defect of the key.
+        source: rcgen::Error,
+    },
+    /// A further name of a certificate is the name of a member.
+    #[error("{name:?} is a member's name: a certificate names one member and no other")]
+    MemberName {
+        /// The name.
+        name: String,
+    },
+    /// A certificate cannot contain these names.
+    #[error("these cannot be names in a certificate: {names:?} ({source})")]
+    Names {
+        /// The names.
+        names: Vec<String>,
+        /// The error of the first invalid name.
+        source: rcgen::Error,
+    },
+    /// No key can be created.
+    #[error("no key can be made: {0}")]
+    NewKey(#[source] rcgen::Error),
+    /// A certificate cannot be signed.
+    #[error("no certificate can be signed: {0}")]
+    Sign(#[source] rcgen::Error),
+}
+
 /// A certificate authority for members. All periods of validity are in whole days.
 #[derive(Debug)]
 pub struct Authority {
@@ -41,31 +91,31 @@ impl std::fmt::Debug for Issued {
 
 impl Authority {
     /// Creates an authority with a new key, valid for this many days.
-    pub fn create(days: u32) -> Result<Self, String> {
+    pub fn create(days: u32) -> Result<Self, AuthorityError> {
         let key = new_key()?;
         let mut params = params(Vec::new(), days)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name = authority_name();
-        let certificate = params.self_signed(&key).map_err(cannot_sign)?.pem();
+        let certificate = params.self_signed(&key).map_err(AuthorityError::Sign)?.pem();
         Ok(Self { certificate, key })
     }
 
     /// Loads the authority that [`save`](Self::save) wrote into this directory.
-    pub fn load(folder: &Path) -> Result<Self, String> {
+    pub fn load(folder: &Path) -> Result<Self, AuthorityError> {
         let read = |name: &str| {
             let path = folder.join(name);
-            std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+            std::fs::read_to_string(&path).map_err(|source| AuthorityError::Read { path, source })
         };
         let (certificate, key) = (read(CERTIFICATE_FILE)?, read(KEY_FILE)?);
         let key = KeyPair::from_pem(&key)
-            .map_err(|error| format!("the key in {} cannot be used: {error}", folder.display()))?;
+            .map_err(|source| AuthorityError::Key { folder: folder.to_path_buf(), source })?;
         Ok(Self { certificate, key })
     }
 
     /// Writes certificate and key into a directory. Refuses to replace existing files: every certificate issued before
     /// would become invalid.
-    pub fn save(&self, folder: &Path) -> Result<(), String> {
+    pub fn save(&self, folder: &Path) -> Result<(), AuthorityError> {
         write_new(&folder.join(CERTIFICATE_FILE), &self.certificate, 0o644)?;
         write_new(&folder.join(KEY_FILE), &self.key.serialize_pem(), 0o600)
     }
@@ -77,15 +127,15 @@ impl Authority {
 
     /// Issues a certificate for a member, with a new key. `more` contains further names and addresses for tools that
     /// require them.
-    pub fn issue(&self, member: MemberId, more: &[String], days: u32) -> Result<Issued, String> {
+    pub fn issue(&self, member: MemberId, more: &[String], days: u32) -> Result<Issued, AuthorityError> {
         if let Some(other) = more.iter().find(|name| name.ends_with(".lockkeeper")) {
-            return Err(format!("{other:?} is a member's name: a certificate names one member and no other"));
+            return Err(AuthorityError::MemberName { name: other.clone() });
         }
         let names = std::iter::once(name_of(member)).chain(more.iter().cloned()).collect();
         self.sign(params(names, days)?)
     }
 
-    pub(super) fn sign(&self, mut params: CertificateParams) -> Result<Issued, String> {
+    pub(super) fn sign(&self, mut params: CertificateParams) -> Result<Issued, AuthorityError> {
         let key = new_key()?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
@@ -94,7 +144,7 @@ impl Authority {
         let mut own = CertificateParams::default();
         own.distinguished_name = authority_name();
         let issuer = Issuer::from_params(&own, &self.key);
-        let certificate = params.signed_by(&key, &issuer).map_err(cannot_sign)?.pem();
+        let certificate = params.signed_by(&key, &issuer).map_err(AuthorityError::Sign)?.pem();
         Ok(Issued { certificate, key: key.serialize_pem() })
     }
 }
@@ -102,7 +152,7 @@ impl Authority {
 impl Issued {
     /// Writes `member-<id>.pem` and `member-<id>.key` into a directory, and returns their paths. Replaces existing
     /// files: a certificate is renewed by issuing another one.
-    pub fn save(&self, folder: &Path, member: MemberId) -> Result<(PathBuf, PathBuf), String> {
+    pub fn save(&self, folder: &Path, member: MemberId) -> Result<(PathBuf, PathBuf), AuthorityError> {
         let certificate = folder.join(format!("member-{}.pem", member.0));
         let key = folder.join(format!("member-{}.key", member.0));
         replace(&key, &self.key, 0o600)?;
@@ -111,9 +161,9 @@ impl Issued {
     }
 }
 
-fn params(names: Vec<String>, days: u32) -> Result<CertificateParams, String> {
+fn params(names: Vec<String>, days: u32) -> Result<CertificateParams, AuthorityError> {
     let mut params = CertificateParams::new(names.clone())
-        .map_err(|error| format!("these cannot be names in a certificate: {names:?} ({error})"))?;
+        .map_err(|source| AuthorityError::Names { names: names.clone(), source })?;
     let now = std::time::SystemTime::now();
     // Members' clocks differ a little: a certificate must not be rejected because it is not valid yet.
     let hour = std::time::Duration::from_secs(3600);
@@ -131,36 +181,32 @@ fn authority_name() -> rcgen::DistinguishedName {
     name
 }
 
-fn new_key() -> Result<KeyPair, String> {
-    KeyPair::generate().map_err(|error| format!("no key can be made: {error}"))
-}
-
-fn cannot_sign(error: rcgen::Error) -> String {
-    format!("no certificate can be signed: {error}")
+fn new_key() -> Result<KeyPair, AuthorityError> {
+    KeyPair::generate().map_err(AuthorityError::NewKey)
 }
 
 /// Writes a new file. It is created with its final mode, so that no other user can read a key before it is protected.
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), AuthorityError> {
     let new = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     new.and_then(|mut file: File| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     })
-    .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    .map_err(|source| AuthorityError::Write { path: path.to_path_buf(), source })
 }
 
-fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), AuthorityError> {
     let new = path.with_extension("new");
     // Remove the file of an attempt that was interrupted.
     let _ = std::fs::remove_file(&new);
     write_new(&new, text, mode)?;
-    std::fs::rename(&new, path).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    std::fs::rename(&new, path).map_err(|source| AuthorityError::Write { path: path.to_path_buf(), source })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::tls::{Pem, Ready, Tls};
+    use crate::net::tls::{Pem, Ready, Tls, TlsError};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -185,7 +231,8 @@ mod tests {
         };
         Ready::new(&tls, MemberId(7)).unwrap();
         let refused = Ready::new(&tls, MemberId(8)).unwrap_err();
-        assert!(refused.contains("must name member-8.lockkeeper"), "{refused}");
+        assert!(matches!(refused, TlsError::OtherMember { me: MemberId(8) }), "{refused}");
+        assert!(refused.to_string().contains("must name member-8.lockkeeper"), "{refused}");
     }
 
     #[test]
@@ -193,12 +240,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         Authority::create(1).unwrap().save(folder.path()).unwrap();
         let refused = Authority::create(1).unwrap().save(folder.path()).unwrap_err();
-        assert!(refused.contains("authority.pem"), "{refused}");
+        assert!(
+            matches!(&refused, AuthorityError::Write { path, .. } if path.ends_with(CERTIFICATE_FILE)),
+            "{refused}"
+        );
+        let source = std::error::Error::source(&refused).and_then(|source| source.downcast_ref());
+        assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::AlreadyExists));
     }
 
     #[test]
     fn a_certificate_names_one_member() {
         let authority = Authority::create(1).unwrap();
-        assert!(authority.issue(MemberId(1), &["member-2.lockkeeper".into()], 1).is_err());
+        let refused = authority.issue(MemberId(1), &["member-2.lockkeeper".into()], 1).unwrap_err();
+        assert!(matches!(refused, AuthorityError::MemberName { .. }), "{refused}");
     }
 }

@@ -6,7 +6,7 @@ use super::hello::{self, Confirm, Hello, HelloRejection, HelloReply, Purpose, VE
 use super::outbox::Outbox;
 use super::proof::{self, Side};
 use super::records::{Incoming, Record, RecordHeader};
-use super::tls::{Ready, Tls};
+use super::tls::{Ready, Tls, TlsError};
 use super::{Error, Limits, Unreachable};
 use crate::join_token::JoinToken;
 use lockkeeper_member::MemberId;
@@ -58,12 +58,11 @@ impl Dialler {
         insecure_no_tls: bool,
         limits: Limits,
     ) -> Result<Self, Error> {
-        limits.check().map_err(Error::Settings)?;
+        limits.check()?;
         if cluster.is_empty() || cluster.len() > hello::LONGEST_NAME {
-            let longest = hello::LONGEST_NAME;
-            return Err(Error::Settings(format!("a cluster's name has 1 to {longest} bytes")));
+            return Err(Error::ClusterName { longest: hello::LONGEST_NAME });
         }
-        let tls = tls.map(|tls| Ready::new(tls, me)).transpose().map_err(Error::Tls)?;
+        let tls = tls.map(|tls| Ready::new(tls, me)).transpose()?;
         let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
         Ok(Self { me, cluster, token, limits, insecure_no_tls, tls })
     }
@@ -79,12 +78,10 @@ impl Dialler {
 
     /// Replaces the certificates for new connections.
     pub(super) fn reload_tls(&self, tls: &Tls) -> Result<(), Error> {
-        let ready = Ready::new(tls, self.me).map_err(Error::Tls)?;
+        let ready = Ready::new(tls, self.me)?;
         let mut present = self.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if present.is_none() {
-            return Err(Error::Tls(
-                "this member was started without TLS, and cannot begin with it later: restart it".into(),
-            ));
+            return Err(Error::Tls(TlsError::StartedWithout));
         }
         *present = Some(ready);
         Ok(())

@@ -45,7 +45,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
-use tls::Tls;
+use tls::{Tls, TlsError};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -119,21 +119,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         if self.silence < 2 * self.ping_every {
-            return Err(format!(
-                "a silence of {:?} is too short for pings every {:?}: it must be at least twice as long",
-                self.silence, self.ping_every
-            ));
+            let (silence, ping_every) = (self.silence, self.ping_every);
+            return Err(Error::ShortSilence { silence, ping_every });
         }
         if self.queue_bytes < self.frame_bytes {
-            return Err(format!(
-                "a frame of {} bytes does not fit into a queue of {}: raise queue_bytes or lower frame_bytes",
-                self.frame_bytes, self.queue_bytes
-            ));
+            let (frame_bytes, queue_bytes) = (self.frame_bytes, self.queue_bytes);
+            return Err(Error::SmallQueue { frame_bytes, queue_bytes });
         }
         if self.frame_bytes > u32::MAX as usize / 2 {
-            return Err("a frame has at most 2 GiB: lower frame_bytes".into());
+            return Err(Error::LargeFrame);
         }
         Ok(())
     }
@@ -162,18 +158,45 @@ pub trait Handler: Send + Sync + 'static {
 
 /// The reason why a frame is rejected.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
+#[error(transparent)]
+pub struct Refused(pub Box<dyn std::error::Error + Send + Sync>);
 
 /// The reason why a network cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The settings are invalid.
-    #[error("{0}")]
-    Settings(String),
+    /// The silence after which a connection is closed is shorter than two pings.
+    #[error(
+        "a silence of {silence:?} is too short for pings every {ping_every:?}: it must be at least twice as long"
+    )]
+    ShortSilence {
+        /// The silence.
+        silence: Duration,
+        /// The interval of pings.
+        ping_every: Duration,
+    },
+    /// The largest frame does not fit into a queue.
+    #[error(
+        "a frame of {frame_bytes} bytes does not fit into a queue of {queue_bytes}: raise queue_bytes or lower \
+         frame_bytes"
+    )]
+    SmallQueue {
+        /// The size of the largest frame.
+        frame_bytes: usize,
+        /// The size of a queue.
+        queue_bytes: usize,
+    },
+    /// The largest frame exceeds the limit of the format.
+    #[error("a frame has at most 2 GiB: lower frame_bytes")]
+    LargeFrame,
+    /// The cluster's name is empty or too long.
+    #[error("a cluster's name has 1 to {longest} bytes")]
+    ClusterName {
+        /// The length of the longest name.
+        longest: usize,
+    },
     /// The certificates cannot be used.
-    #[error("{0}")]
-    Tls(String),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Without TLS, attackers on the network could read and forge all messages.
     #[error(
         "{0} can be reached from other machines, and there is no TLS: every process that reaches it could take every lock. \
@@ -183,7 +206,7 @@ pub enum Error {
     PlainBeyondLoopback(SocketAddr),
     /// The address is not available.
     #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, std::io::Error),
+    Listen(SocketAddr, #[source] std::io::Error),
 }
 
 /// The reason why there is no answer. It is not known whether the query arrived.

@@ -92,9 +92,9 @@ pub async fn serve(
                     let handler = ConnectionHandler { router, connection, activity };
                     serve_connection(TokioIo::new(stream), handler, &service, stops).await
                 }
-                Err(why) => {
+                Err(error) => {
                     service.metrics.refuse("handshake");
-                    tracing::debug!(why, "a connection did not become ready");
+                    tracing::debug!(why = error.to_string(), "a connection did not become ready");
                 }
             }
             drop((counted, permit));

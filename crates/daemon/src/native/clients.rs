@@ -5,25 +5,44 @@
 //! access.
 
 use super::NATIVE;
-use crate::access::Principal;
+use super::connection::ConnectionError;
+use crate::access::{Denied, Principal};
 use crate::audit::{AuditEntry, AuditEvent};
 use crate::client_service::ClientService;
 use crate::context::DaemonContext;
 use crate::list_permits::ListPermit;
 use crate::metrics::GaugeGuard;
-use crate::quotas::{Charge, LockCharge, Resource};
+use crate::quotas::{Charge, Exceeded, LockCharge, Resource};
 use crate::rights::Action;
 use crate::trace::Trace;
 use lockkeeper_cluster::{ClientTransport, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended, LockName, LockRequest, check_name};
+use lockkeeper_member::{Acquisition, BadText, Ended, LockName, LockRequest, check_name};
 use lockkeeper_session::protocol::{FromDaemon, Refusal, Secret};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::Span;
+
+/// The reason why a session or a request of a client is refused.
+#[derive(Debug, thiserror::Error)]
+enum AdmissionError {
+    #[error("bad lock name: {0}")]
+    Name(#[source] BadText),
+    #[error("bad owner or purpose: {0}")]
+    Tag(#[source] BadText),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("more than {limit} requests in a second")]
+    Rate { limit: NonZeroU32 },
+    #[error("a client holds and waits for at most {most} locks at a time")]
+    TooManyLocks { most: usize },
+    #[error(transparent)]
+    Quota(#[from] Exceeded),
+}
 
 /// A request of a client.
 struct OpenRequest {
@@ -143,13 +162,13 @@ impl Client {
     }
 
     /// Takes the queued messages; an error with the reason if this connection must end.
-    pub fn take_queued(&self, connection: u64) -> Result<Vec<QueuedMessage>, &'static str> {
+    pub fn take_queued(&self, connection: u64) -> Result<Vec<QueuedMessage>, ConnectionError> {
         let mut state = self.lock();
         if state.connection != connection {
-            return Err("the client has a newer connection");
+            return Err(ConnectionError::Superseded);
         }
         if state.overflowed {
-            return Err("the client reads too slowly");
+            return Err(ConnectionError::Overflow);
         }
         state.queued_bytes = 0;
         Ok(std::mem::take(&mut state.queue))
@@ -214,10 +233,11 @@ impl Client {
     fn admit(&self, session: SessionId, message: &ToMember) -> Result<(), Refusal> {
         match message {
             ToMember::KeepAlive { first, .. } => {
-                self.admit_session(session, *first).map_err(Refusal::Because)
+                self.admit_session(session, *first).map_err(|why| Refusal::Because(why.to_string()))
             }
             ToMember::Acquire { number, request: wish, .. } => {
-                self.admit_request(session, *number, wish).map_err(Refusal::Because)?;
+                let admitted = self.admit_request(session, *number, wish);
+                admitted.map_err(|why| Refusal::Because(why.to_string()))?;
                 match self.service.context.member.mode_in_use(&wish.lock.name) {
                     Some(mode) if !mode.same_lock_as(wish.mode) => Err(Refusal::InUseAs(mode)),
                     _ => Ok(()),
@@ -231,12 +251,16 @@ impl Client {
         }
     }
 
-    fn admit_request(&self, session: SessionId, number: u64, wish: &LockRequest) -> Result<(), String> {
+    fn admit_request(
+        &self,
+        session: SessionId,
+        number: u64,
+        wish: &LockRequest,
+    ) -> Result<(), AdmissionError> {
         let name = &wish.lock.name;
-        check_name(name).map_err(|why| format!("bad lock name: {why}"))?;
-        wish.tag.check().map_err(|why| format!("bad owner or purpose: {why}"))?;
-        let allowed = self.service.context.check(NATIVE, &self.principal(), Action::Acquire, name);
-        allowed.map_err(|denied| denied.to_string())?;
+        check_name(name).map_err(AdmissionError::Name)?;
+        wish.tag.check().map_err(AdmissionError::Tag)?;
+        self.service.context.check(NATIVE, &self.principal(), Action::Acquire, name)?;
         // A client repeats a request until it receives a reply. A repetition is not counted again.
         self.service.quotas.follow_views();
         let mut state = self.lock();
@@ -244,16 +268,13 @@ impl Client {
             return Ok(());
         }
         let limits = &self.service.context.limits;
-        let rate = limits.requests_per_second;
-        self.service
-            .check_rate(&self.account)
-            .map_err(|_| format!("more than {rate} requests in a second"))?;
+        let limit = limits.requests_per_second;
+        self.service.check_rate(&self.account).map_err(|_| AdmissionError::Rate { limit })?;
         let most = limits.locks_per_session;
         if state.open.len() >= most {
-            return Err(format!("a client holds and waits for at most {most} locks at a time"));
+            return Err(AdmissionError::TooManyLocks { most });
         }
-        let charge =
-            self.service.quotas.wait(&self.account, name).map_err(|exceeded| exceeded.to_string())?;
+        let charge = self.service.quotas.wait(&self.account, name)?;
         state.open.entry((session.number, number)).or_insert_with(|| {
             let span = self.span(Acquisition { session, number }, wish);
             span.in_scope(|| tracing::debug!("asked for"));
@@ -270,18 +291,16 @@ impl Client {
         )
     }
 
-    fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
+    fn admit_session(&self, session: SessionId, first: bool) -> Result<(), AdmissionError> {
         if !first {
             return Ok(());
         }
-        let allowed = self.service.context.check(NATIVE, &self.principal(), Action::NewSession, "");
-        allowed.map_err(|denied| denied.to_string())?;
+        self.service.context.check(NATIVE, &self.principal(), Action::NewSession, "")?;
         let mut state = self.lock();
         if state.sessions.contains_key(&session.number) {
             return Ok(());
         }
-        let charge = self.service.quotas.charge(&self.account, Resource::Sessions);
-        let charge = charge.map_err(|exceeded| exceeded.to_string())?;
+        let charge = self.service.quotas.charge(&self.account, Resource::Sessions)?;
         state.sessions.insert(session.number, (self.service.metrics.session(), charge));
         Ok(())
     }
@@ -409,7 +428,7 @@ impl Clients {
         secret: Secret,
         principal: Principal,
         peer: Option<IpAddr>,
-    ) -> Result<NewConnection, String> {
+    ) -> Result<NewConnection, lockkeeper_cluster::Error> {
         let account = self.service.account(&principal, peer);
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         let client = match clients.entry((principal.name().clone(), secret)) {
@@ -424,7 +443,7 @@ impl Clients {
                     state: Mutex::default(),
                 });
                 let number = self.service.context.member.attach(client.clone());
-                let _ = client.number.set(number.map_err(|error| error.to_string())?);
+                let _ = client.number.set(number?);
                 vacant.insert(client).clone()
             }
         };

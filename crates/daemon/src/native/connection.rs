@@ -3,9 +3,10 @@
 use super::NATIVE;
 use super::clients::{Client, Clients, NewConnection, QueuedMessage};
 use super::queries::Queries;
+use crate::access::Denied;
 use crate::credential::Credential;
-use crate::listen::Stream;
-use lockkeeper_session::protocol::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use crate::listen::{HandshakeError, Stream};
+use lockkeeper_session::protocol::{Frames, Greeting, Hello, LONGEST_GREETING, Malformed, ToDaemon, Welcome};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +14,45 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+/// The reason why the daemon ends a connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("it did not send its hello in time")]
+    NoHello,
+    #[error("it closed the connection before its hello")]
+    ClosedBeforeHello,
+    #[error("it uses another protocol or an unsupported version")]
+    Protocol,
+    #[error("the connection failed: {0}")]
+    Broken(#[from] std::io::Error),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("it does not read its messages")]
+    NotRead,
+    #[error("the client reads too slowly")]
+    Overflow,
+    #[error("the client has a newer connection")]
+    Superseded,
+    /// The client's token does not allow the connection, or not any more.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Member(#[from] lockkeeper_cluster::Error),
+}
+
 /// Serves a connection until it ends; an error gives the reason, unless the client closed it.
 pub(crate) async fn serve(
     clients: Arc<Clients>,
     mut stream: Box<dyn Stream>,
     peer: Option<IpAddr>,
-) -> Result<(), String> {
+) -> Result<(), ConnectionError> {
     let context = clients.context().clone();
     let limit = context.limits.request_timeout();
     let mut frames = Frames::new(LONGEST_GREETING);
-    let slow = |_| String::from("it did not send its hello in time");
-    let hello = timeout(limit, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
+    let hello = timeout(limit, read_hello(&mut stream, &mut frames)).await;
+    let hello = hello.map_err(|_| ConnectionError::NoHello)??;
     // A view change is short, so wait for its end. If it takes longer, the client tries other daemons meanwhile.
     let moment = context.member.config().times.round_trip * 2;
     if hello.for_locks && !matches!(timeout(moment, context.member.ready()).await, Ok(Ok(()))) {
@@ -34,11 +63,11 @@ pub(crate) async fn serve(
         lockkeeper_session::protocol::encode(&Greeting::NotNow(why), &mut bytes);
         return write(&mut stream, &bytes, limit).await;
     }
-    let admitted = context.authenticate(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
+    let admitted = context.authenticate(NATIVE, hello.token.as_deref()).map_err(ConnectionError::from);
     let mut credential = None;
     let admitted = admitted.and_then(|principal| {
         credential = Some(Credential::new(context.clone(), principal.clone()));
-        clients.connect(hello.secret, principal, peer)
+        Ok(clients.connect(hello.secret, principal, peer)?)
     });
     let greeting = match &admitted {
         Ok(_) => {
@@ -51,7 +80,7 @@ pub(crate) async fn serve(
                 members: context.member.addresses().len() as u32,
             })
         }
-        Err(why) => Greeting::Refused(why.clone()),
+        Err(why) => Greeting::Refused(why.to_string()),
     };
     let mut bytes = Vec::new();
     lockkeeper_session::protocol::encode(&greeting, &mut bytes);
@@ -69,7 +98,7 @@ pub(crate) async fn serve(
     let result = match (greeted, credential) {
         (Ok(()), Some(credential)) => tokio::select! {
             result = served.run(stream, frames, limit) => result,
-            why = follow_token(&client, credential) => Err(why),
+            denied = follow_token(&client, credential) => Err(denied.into()),
         },
         (Ok(()), None) => Ok(()),
         // The client is gone already, but was connected and must be disconnected.
@@ -80,46 +109,45 @@ pub(crate) async fn serve(
 }
 
 /// Applies the current rights of the client's token until the token is no longer valid; returns the reason.
-async fn follow_token(client: &Client, mut credential: Credential) -> String {
+async fn follow_token(client: &Client, mut credential: Credential) -> Denied {
     loop {
         if let Err(denied) = credential.changed().await {
             tracing::info!(who = %credential.who().name(), "a client's token was removed or has expired");
-            return denied.to_string();
+            return denied;
         }
         client.apply_rights(credential.who());
     }
 }
 
-async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result<Hello, String> {
-    let gone = |error: std::io::Error| format!("the connection failed: {error}");
+async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result<Hello, ConnectionError> {
     let mut opening = [0; 8];
-    stream.read_exact(&mut opening).await.map_err(gone)?;
+    stream.read_exact(&mut opening).await?;
     let version = lockkeeper_session::protocol::version_for(opening);
     if opening[..4] == lockkeeper_session::protocol::MAGIC {
-        stream.write_all(&lockkeeper_session::protocol::reply(version)).await.map_err(gone)?;
+        stream.write_all(&lockkeeper_session::protocol::reply(version)).await?;
     }
     if version.is_none() {
-        return Err(String::from("it uses another protocol or an unsupported version"));
+        return Err(ConnectionError::Protocol);
     }
     loop {
-        if let Some(hello) = frames.take().map_err(|error| error.to_string())? {
+        if let Some(hello) = frames.take()? {
             return Ok(hello);
         }
-        if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
-            return Err(String::from("it closed the connection before its hello"));
+        if stream.read_buf(&mut frames.arrived).await? == 0 {
+            return Err(ConnectionError::ClosedBeforeHello);
         }
     }
 }
 
 /// Writes bytes. A client that does not read them within the timeout is disconnected.
-async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], limit: Duration) -> Result<(), String> {
+async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], limit: Duration) -> Result<(), ConnectionError> {
     let all = async {
         stream.write_all(bytes).await?;
         stream.flush().await
     };
     match timeout(limit, all).await {
-        Err(_) => Err(String::from("it does not read its messages")),
-        Ok(Err(error)) => Err(format!("the connection failed: {error}")),
+        Err(_) => Err(ConnectionError::NotRead),
+        Ok(Err(error)) => Err(error.into()),
         Ok(Ok(())) => Ok(()),
     }
 }
@@ -139,9 +167,9 @@ impl Connection {
         mut stream: Box<dyn Stream>,
         mut frames: Frames,
         limit: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectionError> {
         loop {
-            let queued = self.client.take_queued(self.connection).map_err(String::from)?;
+            let queued = self.client.take_queued(self.connection)?;
             if !queued.is_empty() {
                 self.send(&mut stream, &queued, limit).await?;
             }
@@ -150,7 +178,7 @@ impl Connection {
             tokio::select! {
                 () = self.wake.notified() => {}
                 read = stream.read_buf(&mut frames.arrived) => {
-                    if read.map_err(|error| format!("the connection failed: {error}"))? == 0 {
+                    if read? == 0 {
                         return Ok(());
                     }
                     let received = self.receive_all(&mut frames);
@@ -166,7 +194,7 @@ impl Connection {
         stream: &mut Box<dyn Stream>,
         messages: &[QueuedMessage],
         limit: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectionError> {
         self.bytes.clear();
         for message in messages {
             match message {
@@ -182,8 +210,8 @@ impl Connection {
         Ok(())
     }
 
-    fn receive_all(&mut self, frames: &mut Frames) -> Result<(), String> {
-        while let Some(message) = frames.take().map_err(|error| error.to_string())? {
+    fn receive_all(&mut self, frames: &mut Frames) -> Result<(), ConnectionError> {
+        while let Some(message) = frames.take()? {
             self.receive(message);
         }
         Ok(())

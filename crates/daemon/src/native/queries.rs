@@ -2,7 +2,7 @@
 
 use super::NATIVE;
 use super::clients::Client;
-use crate::access::Principal;
+use crate::access::{Denied, Principal};
 use crate::client_service::ClientService;
 use crate::leases::{LeaseError, Watch};
 use crate::listing;
@@ -10,7 +10,7 @@ use crate::quotas::Charge;
 use crate::rights::Action;
 use crate::snapshots::Snapshot;
 use lockkeeper_cluster::MemberId;
-use lockkeeper_member::check_name;
+use lockkeeper_member::{BadText, check_name};
 use lockkeeper_session::protocol::{
     DaemonQuery, DaemonReply, FromDaemon, LONGEST_FROM_DAEMON, LockLine, ParticipantLine,
 };
@@ -65,7 +65,8 @@ impl Queries {
             }
             ask => {
                 self.tasks.spawn(async move {
-                    let answer = reply_to(&service, &client, ask).await.unwrap_or_else(DaemonReply::Refused);
+                    let answer = reply_to(&service, &client, ask).await;
+                    let answer = answer.unwrap_or_else(|error| DaemonReply::Refused(error.to_string()));
                     client.send(FromDaemon::Reply(number, answer));
                 });
             }
@@ -177,16 +178,31 @@ fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) 
     DaemonReply::LocksPage { locks, next, left_out: left + snapshot.left_out }
 }
 
-async fn reply_to(service: &ClientService, client: &Client, ask: DaemonQuery) -> Result<DaemonReply, String> {
+/// The reason why a query is not answered.
+#[derive(Debug, thiserror::Error)]
+enum QueryError {
+    #[error("bad lock name: {0}")]
+    Name(#[source] BadText),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Cluster(#[from] lockkeeper_cluster::Error),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+}
+
+async fn reply_to(
+    service: &ClientService,
+    client: &Client,
+    ask: DaemonQuery,
+) -> Result<DaemonReply, QueryError> {
     let (context, who) = (&service.context, &client.principal());
-    let may =
-        |action, name: &str| context.check(NATIVE, who, action, name).map_err(|denied| denied.to_string());
-    let is_name = |name: &str| check_name(name).map_err(|why| format!("bad lock name: {why}"));
-    let failed = |error: lockkeeper_cluster::Error| error.to_string();
+    let may = |action, name: &str| context.check(NATIVE, who, action, name);
+    let is_name = |name: &str| check_name(name).map_err(QueryError::Name);
     Ok(match ask {
         DaemonQuery::Locks(Some(name)) if who.sees(&name) => {
             is_name(&name)?;
-            let lock = listing::read_lock(&context.member, &name).await.map_err(failed)?;
+            let lock = listing::read_lock(&context.member, &name).await?;
             DaemonReply::Locks((!lock.is_empty()).then(|| lock.line()).into_iter().collect())
         }
         DaemonQuery::Locks(_) => DaemonReply::Locks(Vec::new()),
@@ -199,27 +215,26 @@ async fn reply_to(service: &ClientService, client: &Client, ask: DaemonQuery) ->
         DaemonQuery::ForceRelease(name) => {
             is_name(&name)?;
             may(Action::ForceRelease, &name)?;
-            let released = context.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
+            let released = context.release_by_force(NATIVE, who, &name, None).await?;
             DaemonReply::Released(released.len() as u32)
         }
         DaemonQuery::Why(name) => {
             is_name(&name)?;
             may(Action::See, &name)?;
-            let failed = |error: LeaseError| error.to_string();
-            let _permit = service.list_permit(client.account()).await.map_err(failed)?;
-            DaemonReply::Why(listing::why(&service.snapshots, &name, who).await.map_err(failed)?)
+            let _permit = service.list_permit(client.account()).await?;
+            DaemonReply::Why(listing::why(&service.snapshots, &name, who).await?)
         }
         DaemonQuery::Remove(id) => {
             may(Action::RemoveMember, "")?;
-            context.member.remove(MemberId(id)).await.map_err(failed)?;
+            context.member.remove(MemberId(id)).await?;
             DaemonReply::Done
         }
         DaemonQuery::Set(changes) => {
             may(Action::ChangeSettings, "")?;
             match context.member.change_settings(&changes).await {
                 Ok(_) => DaemonReply::Done,
-                Err(lockkeeper_cluster::Error::BadOption(why)) => DaemonReply::Invalid(why),
-                Err(error) => return Err(error.to_string()),
+                Err(lockkeeper_cluster::Error::BadOption(why)) => DaemonReply::Invalid(why.to_string()),
+                Err(error) => return Err(error.into()),
             }
         }
         DaemonQuery::Leave => {

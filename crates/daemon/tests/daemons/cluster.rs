@@ -79,10 +79,9 @@ impl Cluster {
         cluster
     }
 
-    fn configure(&self) -> Result<(), String> {
+    fn configure(&self) -> Result<(), Box<dyn std::error::Error>> {
         let authority = Authority::create(1)?;
         let join_token = JoinToken::random()?;
-        let written = |error: std::io::Error| error.to_string();
         let mut tokens = String::new();
         for (_, client) in &self.clients {
             let hash = lockkeeper_daemon::hash(&secret(&client.name));
@@ -100,15 +99,15 @@ impl Cluster {
             "[[token]]\nname = \"{}\"\nsha256 = \"{hex}\"\nadmin = [\"\"]\n",
             operator::NAME
         );
-        std::fs::write(self.authority(), authority.certificate()).map_err(written)?;
+        std::fs::write(self.authority(), authority.certificate())?;
         for daemon in &self.daemons {
             let folder = self.directory.join(&daemon.name);
-            std::fs::create_dir(&folder).map_err(written)?;
+            std::fs::create_dir(&folder)?;
             let id = MemberId(daemon.host);
             authority.issue(id, &[address(daemon.host)], 1)?.save(&folder, id)?;
-            std::fs::write(folder.join("tokens.toml"), &tokens).map_err(written)?;
-            join_token.save_new(&folder.join("join-token")).map_err(written)?;
-            std::fs::write(folder.join("lockkeeper.toml"), self.configuration(daemon)).map_err(written)?;
+            std::fs::write(folder.join("tokens.toml"), &tokens)?;
+            join_token.save_new(&folder.join("join-token"))?;
+            std::fs::write(folder.join("lockkeeper.toml"), self.configuration(daemon))?;
         }
         Ok(())
     }

@@ -16,16 +16,16 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let [file] = arguments else { return ExitCode::FAILURE };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let served = runtime.expect("a runtime").block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         let mut config = Config::read(Path::new(file))?;
         config.member.times = times();
         let daemon = Daemon::start(config).await?;
         tokio::select! {
-            why = daemon.ends() => return Err(format!("{why:?}")),
+            why = daemon.ends() => return Err(format!("{why:?}").into()),
             _ = terminate.recv() => {}
         }
         daemon.leave().await;
-        Ok(())
+        Ok::<_, Box<dyn std::error::Error>>(())
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

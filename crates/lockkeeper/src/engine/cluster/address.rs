@@ -1,6 +1,6 @@
 //! The URL `lockkeeper://token:SECRET@a,b:7421,c?ca=FILE`: addresses of the daemons, and credentials.
 
-use super::stream::Stream;
+use super::stream::{ConnectError, Stream};
 use crate::Result;
 use crate::engine::EngineUrl;
 use crate::engine::servers::{Servers, decoded};
@@ -45,11 +45,12 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
-    pub async fn connect(&self, within: Duration) -> Result<Box<dyn Stream>, String> {
+    pub async fn connect(&self, within: Duration) -> Result<Box<dyn Stream>, ConnectError> {
         match timeout(within, self.dial()).await {
-            Err(_) => Err(format!("{self} does not answer")),
-            Ok(Err(error)) => Err(format!("{self}: {error}")),
-            Ok(Ok(stream)) => Ok(stream),
+            Err(_) => Err(ConnectError::Timeout { address: self.to_string() }),
+            Ok(dialled) => {
+                dialled.map_err(|source| ConnectError::Broken { address: self.to_string(), source })
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::address::Daemons;
 use super::link::{Link, Next, PendingQuery, PendingRequest, RequestOutcome, reason};
-use super::stream::{ClientIdentity, Connected, NotConnected, connect};
+use super::stream::{ClientIdentity, ConnectError, Connected, connect};
 use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, Secret, Welcome};
 use lockkeeper_session::{LinkEnd, SessionId};
 use std::collections::BTreeMap;
@@ -16,6 +16,33 @@ use tokio::time::{Instant, timeout};
 
 /// The time limit for establishing a connection to a daemon.
 const CONNECT: Duration = Duration::from_secs(2);
+
+/// The reason why a client has no connection to a daemon.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientError {
+    #[error("the system gives no random numbers: {0}")]
+    Random(#[from] getrandom::Error),
+    /// A daemon refuses the client.
+    #[error(transparent)]
+    Refused(ConnectError),
+    /// The attempts to connect failed, with the last error of each daemon.
+    #[error("no daemon can be reached: {}", listed(.0))]
+    Unreachable(Vec<ConnectError>),
+    /// The query was dropped, because no daemon can be reached.
+    #[error("no daemon can be reached")]
+    QueryDropped,
+    /// The link has ended.
+    #[error("{}", reason(*.0))]
+    Ended(LinkEnd),
+    /// The link has a connection, and needs no second one.
+    #[error("the link is connected already")]
+    ConnectedAlready,
+}
+
+fn listed(failures: &[ConnectError]) -> String {
+    let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    failures.join("; ")
+}
 
 /// The client of a cluster.
 pub(super) struct Client {
@@ -35,7 +62,7 @@ struct Current {
 
 impl Client {
     /// Creates a client and connects it to a daemon.
-    pub async fn open(daemons: Daemons, for_locks: bool) -> Result<Arc<Client>, String> {
+    pub async fn open(daemons: Daemons, for_locks: bool) -> Result<Arc<Client>, ClientError> {
         let secret: [u8; 16] = random()?;
         // Clients spread over the daemons by default; `in_order` starts with the first one.
         let spread = u64::from_ne_bytes(random()?) % daemons.addresses.len() as u64;
@@ -56,7 +83,7 @@ impl Client {
 
     /// Connects the link to the daemon that the link selects. Returns an error with the reason once the link has
     /// ended.
-    async fn dial(self: &Arc<Client>, link: &Arc<Link>) -> Result<Connected, String> {
+    async fn dial(self: &Arc<Client>, link: &Arc<Link>) -> Result<Connected, ClientError> {
         let (mut failures, mut unsent) = (BTreeMap::new(), Vec::new());
         loop {
             match link.turn(&mut unsent) {
@@ -67,24 +94,23 @@ impl Client {
                             link.opened(connected.welcome.clone());
                             return Ok(connected);
                         }
-                        Err(NotConnected::Refused(why)) => {
+                        Err(refused @ ConnectError::Refused { .. }) => {
                             link.rejected();
-                            return Err(why);
+                            return Err(ClientError::Refused(refused));
                         }
-                        Err(NotConnected::Unreachable(why)) => {
-                            failures.insert(daemon, why);
+                        Err(failure) => {
+                            failures.insert(daemon, failure);
                             link.not_opened();
                         }
                     }
                 }
                 Next::Pause(pause) => tokio::time::sleep(pause).await,
                 Next::End(LinkEnd::Unreachable) => {
-                    let failures: Vec<String> = failures.into_values().collect();
-                    return Err(format!("no daemon can be reached: {}", failures.join("; ")));
+                    return Err(ClientError::Unreachable(failures.into_values().collect()));
                 }
-                Next::End(why) => return Err(reason(why).into()),
+                Next::End(why) => return Err(ClientError::Ended(why)),
                 // Only `opened` leads to this state.
-                Next::Talk(_) => return Err(String::from("the link is connected already")),
+                Next::Talk(_) => return Err(ClientError::ConnectedAlready),
             }
             self.move_requests(link);
         }
@@ -142,14 +168,14 @@ impl Client {
     }
 
     /// Sends a query to a daemon and waits for the reply. The query is repeated if the daemon goes away.
-    pub async fn query(self: &Arc<Client>, ask: DaemonQuery) -> Result<DaemonReply, String> {
+    pub async fn query(self: &Arc<Client>, ask: DaemonQuery) -> Result<DaemonReply, ClientError> {
         let (sender, receiver) = oneshot::channel();
         self.send_query(PendingQuery { ask, sender });
-        receiver.await.map_err(|_| String::from("no daemon can be reached"))
+        receiver.await.map_err(|_| ClientError::QueryDropped)
     }
 
     /// Subscribes to changes of locks.
-    pub async fn watch(self: &Arc<Client>) -> Result<watch::Receiver<u64>, String> {
+    pub async fn watch(self: &Arc<Client>) -> Result<watch::Receiver<u64>, ClientError> {
         let receiver = self.changes.subscribe();
         let began = std::mem::replace(&mut self.lock().watches, true);
         if !began {
@@ -175,9 +201,9 @@ impl Drop for Client {
     }
 }
 
-pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -196,7 +222,8 @@ async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<Connec
                 let Some(client) = client.upgrade() else { return unused(&link) };
                 match client.dial(&link).await {
                     Ok(connected) => connected,
-                    Err(why) => {
+                    Err(error) => {
+                        let why = error.to_string();
                         return end(&client, &link, &why, || RequestOutcome::Unreachable(why.clone()));
                     }
                 }

@@ -56,7 +56,8 @@ impl ClusterEngine {
     }
 
     async fn connect(url: &EngineUrl, for_locks: bool) -> Result<ClusterEngine> {
-        let client = Client::open(Daemons::parse(url)?, for_locks).await.map_err(unavailable)?;
+        let client = Client::open(Daemons::parse(url)?, for_locks).await;
+        let client = client.map_err(|error| unavailable(error.to_string()))?;
         let alone = client.welcome().is_some_and(|welcome| welcome.members <= 1);
         Ok(ClusterEngine { client, alone })
     }
@@ -87,7 +88,8 @@ impl ClusterEngine {
 
     async fn query(&self, ask: DaemonQuery) -> Result<DaemonReply> {
         match self.client.query(ask).await {
-            Ok(DaemonReply::Refused(why)) | Err(why) => Err(unavailable(why)),
+            Err(error) => Err(unavailable(error.to_string())),
+            Ok(DaemonReply::Refused(why)) => Err(unavailable(why)),
             Ok(DaemonReply::Invalid(why)) => Err(Error::BadOption(why)),
             Ok(answer) => Ok(answer),
         }
@@ -226,7 +228,7 @@ impl Engine for ClusterEngine {
 
     fn changes<'a>(&'a self, _name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
         Box::pin(async move {
-            let receiver = self.client.watch().await.map_err(unavailable)?;
+            let receiver = self.client.watch().await.map_err(|error| unavailable(error.to_string()))?;
             let watching = ClusterChanges { receiver, _client: self.client.clone() };
             Ok(Box::new(watching) as Box<dyn Changes>)
         })

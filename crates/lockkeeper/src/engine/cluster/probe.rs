@@ -2,7 +2,7 @@
 
 use super::address::{Address, Daemons};
 use super::client::random;
-use super::stream::{ClientIdentity, Connected, NotConnected, connect};
+use super::stream::{ClientIdentity, ConnectError, Connected, connect};
 use crate::Result;
 use crate::engine::EngineUrl;
 use lockkeeper_session::protocol::{ClusterLine, DaemonQuery, DaemonReply, FromDaemon, Secret, ToDaemon};
@@ -15,6 +15,19 @@ use tokio::time::timeout;
 /// The time limit for the reply of a daemon.
 const WITHIN: Duration = Duration::from_secs(1);
 
+/// The reason why a daemon did not report its readiness.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    #[error("{address} does not answer within {} s", WITHIN.as_secs())]
+    Timeout { address: String },
+    #[error("the system gives no random numbers: {0}")]
+    Random(#[from] getrandom::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("{address} closed the connection")]
+    Closed { address: String },
+}
+
 /// Queries all daemons that a `lockkeeper://` URL names whether they grant locks now. Returns as soon as one of them
 /// does; otherwise, after at most one second, the reasons of all daemons.
 pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), Vec<String>>> {
@@ -24,7 +37,7 @@ pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), 
         let (daemons, address) = (daemons.clone(), address.clone());
         asking.spawn(async move {
             let query = timeout(WITHIN, ask(&daemons, &address)).await;
-            query.unwrap_or_else(|_| Err(format!("{address} does not answer within {} s", WITHIN.as_secs())))
+            query.unwrap_or_else(|_| Err(ProbeError::Timeout { address: address.to_string() }))
         });
     }
     let mut reasons = Vec::new();
@@ -35,7 +48,7 @@ pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), 
                 let unknown = || format!("member {} grants no locks now", line.member);
                 reasons.push(line.trouble.clone().unwrap_or_else(unknown));
             }
-            Ok(Err(why)) => reasons.push(why),
+            Ok(Err(error)) => reasons.push(error.to_string()),
             Err(failed) => reasons.push(failed.to_string()),
         }
     }
@@ -43,25 +56,23 @@ pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), 
     Ok(Err(reasons))
 }
 
-async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<ClusterLine, String> {
+async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<ClusterLine, ProbeError> {
     let identity = ClientIdentity { secret: Secret::new(random()?), for_locks: false };
-    let Connected { mut stream, mut frames, .. } =
-        connect(daemons, address, identity, WITHIN).await.map_err(|error| match error {
-            NotConnected::Unreachable(why) | NotConnected::Refused(why) => why,
-        })?;
-    let gone = |error: std::io::Error| format!("{address}: {error}");
+    let Connected { mut stream, mut frames, .. } = connect(daemons, address, identity, WITHIN).await?;
+    let gone = |source| ConnectError::Broken { address: address.to_string(), source };
+    let malformed = |source| ConnectError::Malformed { address: address.to_string(), source };
     let mut bytes = Vec::new();
     lockkeeper_session::protocol::encode(&ToDaemon::Query(1, DaemonQuery::Cluster), &mut bytes);
     stream.write_all(&bytes).await.map_err(gone)?;
     stream.flush().await.map_err(gone)?;
     loop {
-        while let Some(message) = frames.take().map_err(|error| format!("{address}: {error}"))? {
+        while let Some(message) = frames.take().map_err(malformed)? {
             if let FromDaemon::Reply(1, DaemonReply::Cluster(line)) = message {
                 return Ok(line);
             }
         }
         if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
-            return Err(format!("{address} closed the connection"));
+            return Err(ProbeError::Closed { address: address.to_string() });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::address::{Address, Daemons};
 use lockkeeper_session::protocol::{
-    Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Secret, Welcome,
+    Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Malformed, Secret, Welcome,
 };
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,12 +19,28 @@ pub(super) struct Connected {
     pub welcome: Welcome,
 }
 
-/// The reason why a connection failed.
-pub(super) enum NotConnected {
-    /// A temporary failure: another daemon may be reachable, or this one later.
-    Unreachable(String),
-    /// A rejection that applies to all daemons of the cluster.
-    Refused(String),
+/// The reason why a connection to a daemon failed. All but [`Refused`](Self::Refused) are temporary: another daemon may
+/// be reachable, or this one later.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("{address} does not answer")]
+    Timeout { address: String },
+    #[error("{address}: {source}")]
+    Broken { address: String, source: std::io::Error },
+    #[error("{address} accepts the connection and does not answer within {} s", within.as_secs_f64())]
+    NoGreeting { address: String, within: Duration },
+    #[error("{address}: no daemon of lockkeeper, or none of a version that this client speaks")]
+    Protocol { address: String },
+    #[error("{address}: {source}")]
+    Malformed { address: String, source: Malformed },
+    #[error("{address}: it closed the connection")]
+    Closed { address: String },
+    /// The daemon does not serve clients at the moment, for this reason.
+    #[error("{address}: {why}")]
+    NotNow { address: String, why: String },
+    /// A rejection that applies to all daemons of the cluster, for this reason.
+    #[error("{address} refuses: {why}")]
+    Refused { address: String, why: String },
 }
 
 /// The identity of the client, and the purpose of the connection.
@@ -48,24 +64,17 @@ pub(super) async fn connect(
     address: &Address,
     identity: ClientIdentity,
     within: Duration,
-) -> Result<Connected, NotConnected> {
-    let unreachable = NotConnected::Unreachable;
-    let mut stream = address.connect(within).await.map_err(unreachable)?;
+) -> Result<Connected, ConnectError> {
+    let mut stream = address.connect(within).await?;
     let mut frames = Frames::new(LONGEST_GREETING);
-    let greeting = greet(&mut stream, &mut frames, identity.hello(daemons));
-    let greeting = match timeout(within, greeting).await {
-        Err(_) => {
-            return Err(unreachable(format!(
-                "{address} accepts the connection and does not answer within {} s",
-                within.as_secs_f64()
-            )));
-        }
-        Ok(Err(why)) => return Err(unreachable(format!("{address}: {why}"))),
-        Ok(Ok(greeting)) => greeting,
+    let greeting = greet(address, &mut stream, &mut frames, identity.hello(daemons));
+    let address = address.to_string();
+    let Ok(greeting) = timeout(within, greeting).await else {
+        return Err(ConnectError::NoGreeting { address, within });
     };
-    match greeting {
-        Greeting::NotNow(why) => Err(unreachable(format!("{address}: {why}"))),
-        Greeting::Refused(why) => Err(NotConnected::Refused(format!("{address} refuses: {why}"))),
+    match greeting? {
+        Greeting::NotNow(why) => Err(ConnectError::NotNow { address, why }),
+        Greeting::Refused(why) => Err(ConnectError::Refused { address, why }),
         Greeting::Welcome(welcome) => {
             frames.set_limit(LONGEST_FROM_DAEMON);
             Ok(Connected { stream, frames, welcome })
@@ -73,23 +82,31 @@ pub(super) async fn connect(
     }
 }
 
-async fn greet(stream: &mut Box<dyn Stream>, frames: &mut Frames, hello: Hello) -> Result<Greeting, String> {
+async fn greet(
+    address: &Address,
+    stream: &mut Box<dyn Stream>,
+    frames: &mut Frames,
+    hello: Hello,
+) -> Result<Greeting, ConnectError> {
     let mut bytes = lockkeeper_session::protocol::opening().to_vec();
     lockkeeper_session::protocol::encode(&hello, &mut bytes);
-    let gone = |error: std::io::Error| error.to_string();
+    let gone = |source| ConnectError::Broken { address: address.to_string(), source };
     stream.write_all(&bytes).await.map_err(gone)?;
     stream.flush().await.map_err(gone)?;
     let mut reply = [0; 6];
     stream.read_exact(&mut reply).await.map_err(gone)?;
     if lockkeeper_session::protocol::version_in(reply).is_none() {
-        return Err(String::from("no daemon of lockkeeper, or none of a version that this client speaks"));
+        return Err(ConnectError::Protocol { address: address.to_string() });
     }
     loop {
-        if let Some(greeting) = frames.take().map_err(|error| error.to_string())? {
+        let taken = frames.take();
+        let taken =
+            taken.map_err(|source| ConnectError::Malformed { address: address.to_string(), source })?;
+        if let Some(greeting) = taken {
             return Ok(greeting);
         }
         if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
-            return Err(String::from("it closed the connection"));
+            return Err(ConnectError::Closed { address: address.to_string() });
         }
     }
 }

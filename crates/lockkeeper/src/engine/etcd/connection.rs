@@ -57,19 +57,21 @@ impl Interceptor for Headers {
 }
 
 impl Connection {
-    /// Prepares connections to `host:port` addresses; they are opened on first use. The error describes an invalid
-    /// address.
-    pub fn new(hosts: &[String], user: Option<(String, String)>) -> Result<Connection, String> {
+    /// Prepares connections to `host:port` addresses; they are opened on first use. Fails if a host is not an address
+    /// of a server.
+    pub fn new(
+        hosts: &[String],
+        user: Option<(String, String)>,
+    ) -> Result<Connection, tonic::transport::Error> {
         let endpoint = |host: &String| {
-            let endpoint = Endpoint::from_shared(format!("http://{host}"))
-                .map_err(|error| format!("a host is no address of a server: {error}"))?;
+            let endpoint = Endpoint::from_shared(format!("http://{host}"))?;
             Ok(endpoint
                 .connect_timeout(CONNECT)
                 .http2_keep_alive_interval(PING_INTERVAL)
                 .keep_alive_timeout(PING_TIMEOUT)
                 .keep_alive_while_idle(true))
         };
-        let endpoints = hosts.iter().map(endpoint).collect::<Result<Vec<_>, String>>()?;
+        let endpoints = hosts.iter().map(endpoint).collect::<Result<Vec<_>, tonic::transport::Error>>()?;
         let channel = Channel::balance_list(endpoints.into_iter());
         let authenticating = tokio::sync::Mutex::default();
         Ok(Connection { channel, user, headers: Headers::default(), authenticating })

@@ -40,7 +40,8 @@ pub(super) struct Server {
 impl Server {
     /// Connects, and authenticates the user that the URL names. `url` is for error messages.
     pub async fn connect(url: &EngineUrl, servers: Servers) -> Result<Server> {
-        let connection = Connection::new(&servers.hosts, servers.user).map_err(|reason| url.bad(reason))?;
+        let connection = Connection::new(&servers.hosts, servers.user)
+            .map_err(|error| url.bad(format!("a host is no address of a server: {error}")))?;
         let authenticated = persist(CALL_TIMEOUT, || connection.authenticate(None)).await;
         authenticated.map_err(|error| match error {
             Error::Unavailable { engine, reason } => {

@@ -61,7 +61,7 @@ impl ZooKeeperEngine {
     /// Connects, and checks that ZooKeeper replies and accepts the credentials.
     pub async fn open(url: &EngineUrl) -> Result<ZooKeeperEngine> {
         let servers = Servers::parse(url, 2181)?;
-        let root = nodes::Root::new(&servers.path).map_err(|reason| url.bad(reason))?;
+        let root = nodes::Root::new(&servers.path).map_err(|error| url.bad(error.to_string()))?;
         let ensemble = ensemble::Ensemble::open(url, servers, root).await?;
         Ok(ZooKeeperEngine { ensemble: Arc::new(ensemble) })
     }
