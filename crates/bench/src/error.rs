@@ -52,6 +52,8 @@ impl fmt::Display for BenchError {
     }
 }
 
+impl std::error::Error for BenchError {}
+
 impl From<String> for BenchError {
     fn from(why: String) -> Self {
         BenchError::Failed(why)
