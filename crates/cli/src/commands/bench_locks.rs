@@ -126,7 +126,8 @@ struct NotMeasured {
 fn available() -> Vec<&'static Engine> {
     let can = |engine: &&Engine| {
         let missing = servers::missing(engine).iter().map(ToString::to_string).collect::<Vec<_>>();
-        let why = engine.not_built().or_else(|| (!missing.is_empty()).then(|| missing.join("; ")));
+        let not_built = engine.not_built().map(|not_built| not_built.to_string());
+        let why = not_built.or_else(|| (!missing.is_empty()).then(|| missing.join("; ")));
         if let Some(why) = &why {
             eprintln!("lockkeeper: left out: {why}");
         }

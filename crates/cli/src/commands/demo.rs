@@ -3,6 +3,7 @@
 use crate::exit::{self, BoxError, CliError};
 use crate::file_error::FileError;
 use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper_bench::servers::NetError;
 use lockkeeper_cluster::JoinToken;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_core::{Load, MutualExclusion};
@@ -99,8 +100,8 @@ enum DemoError {
     #[error("cannot find this program: {0}")]
     Program(#[source] std::io::Error),
     /// There are not enough free ports.
-    #[error("{0}")]
-    Ports(#[source] BoxError),
+    #[error(transparent)]
+    Ports(#[from] NetError),
     /// The join token cannot be created.
     #[error("{0}")]
     JoinToken(#[source] BoxError),
@@ -257,7 +258,7 @@ fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
 /// Starts three daemons.
 fn start(folder: &Path) -> Result<Vec<Daemon>, DemoError> {
     let program = std::env::current_exe().map_err(DemoError::Program)?;
-    let ports = lockkeeper_bench::servers::free_ports(9).map_err(|error| DemoError::Ports(error.into()))?;
+    let ports = lockkeeper_bench::servers::free_ports(9)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let members: Vec<String> = (0..3).map(|n| format!("{} = \"{}\"", n + 1, at(ports[3 * n]))).collect();
     JoinToken::read_or_create(&folder.join("join-token"))
