@@ -55,8 +55,25 @@ pub struct Searched {
     pub bytes: f64,
 }
 
+/// The reason why a search cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckerError {
+    /// This build does not contain stateright.
+    #[error("this build has no stateright: cargo build --release -p lockkeeper-cli --features stateright")]
+    NotBuilt,
+    /// The memory of this process cannot be read.
+    #[error("{0}")]
+    Status(#[source] std::io::Error),
+    /// The kernel does not report a value.
+    #[error("the kernel does not report {what}")]
+    NotReported {
+        /// The value.
+        what: &'static str,
+    },
+}
+
 /// Searches in this process. `max_clock` 6 is the published size: 724,274 distinct states.
-pub fn search(by: Searcher, max_clock: u8) -> Result<Searched, String> {
+pub fn search(by: Searcher, max_clock: u8) -> Result<Searched, CheckerError> {
     let spec = LamportMutex { processes: 3, max_clock };
     let before = memory("VmRSS:")?;
     let (started, cpu) = (Instant::now(), cpu_s());
@@ -65,11 +82,7 @@ pub fn search(by: Searcher, max_clock: u8) -> Result<Searched, String> {
         #[cfg(feature = "stateright")]
         Searcher::Stateright => stateright(spec),
         #[cfg(not(feature = "stateright"))]
-        Searcher::Stateright => {
-            return Err(String::from(
-                "this build has no stateright: cargo build --release -p lockkeeper-cli --features stateright",
-            ));
-        }
+        Searcher::Stateright => return Err(CheckerError::NotBuilt),
     };
     let (seconds, cpu_s) = (started.elapsed().as_secs_f64(), cpu_s() - cpu);
     Ok(Searched { by, states, seconds, cpu_s, bytes: (memory("VmHWM:")? - before).max(0.0) })
@@ -99,12 +112,12 @@ fn cpu_s() -> f64 {
 }
 
 /// A value of /proc/self/status, in bytes.
-fn memory(what: &str) -> Result<f64, String> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+fn memory(what: &'static str) -> Result<f64, CheckerError> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(CheckerError::Status)?;
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(what)?.trim().split(' ').next()?.parse::<f64>().ok());
-    line.map(|kib| kib * 1024.0).ok_or_else(|| format!("the kernel does not report {what}"))
+    line.map(|kib| kib * 1024.0).ok_or(CheckerError::NotReported { what })
 }
 
 #[cfg(test)]
@@ -118,7 +131,7 @@ mod tests {
         match search(Searcher::Stateright, 2) {
             Ok(theirs) => assert_eq!(theirs.states, ours),
             Err(why) => {
-                assert!(!cfg!(feature = "stateright") && why.contains("--features stateright"), "{why}")
+                assert!(!cfg!(feature = "stateright") && matches!(why, CheckerError::NotBuilt), "{why}")
             }
         }
     }

@@ -223,12 +223,31 @@ pub static ENGINES: [Engine; 16] = [
     },
 ];
 
+/// A name that no engine has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no engine `{name}` to measure: there are {}", ENGINES.each_ref().map(|engine| engine.name).join(", "))]
+pub struct UnknownEngine {
+    /// The name.
+    pub name: String,
+}
+
+/// An engine whose client is not in this build.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{engine} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}"
+)]
+pub struct NotBuilt {
+    /// The engine's name.
+    pub engine: &'static str,
+    /// The feature of the build that contains its client.
+    pub feature: &'static str,
+}
+
 impl Engine {
     /// Parses an engine's name.
-    pub fn parse(name: &str) -> Result<&'static Engine, String> {
-        let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+    pub fn parse(name: &str) -> Result<&'static Engine, UnknownEngine> {
         let known = ENGINES.iter().find(|engine| engine.name == name);
-        known.ok_or_else(|| format!("there is no engine `{name}` to measure: there are {}", names.join(", ")))
+        known.ok_or_else(|| UnknownEngine { name: name.into() })
     }
 
     /// Whether the engine is a lock: all but the baseline are.
@@ -237,7 +256,7 @@ impl Engine {
     }
 
     /// The reason why this build cannot measure the engine, if it cannot.
-    pub fn not_built(&self) -> Option<String> {
+    pub fn not_built(&self) -> Option<NotBuilt> {
         let (feature, built) = match self.client {
             Client::Etcd => ("etcd", cfg!(feature = "etcd")),
             Client::Redis | Client::Redlock => ("redis", cfg!(feature = "redis")),
@@ -245,13 +264,7 @@ impl Engine {
             Client::Postgres => ("postgres", cfg!(feature = "postgres")),
             _ => return None,
         };
-        (!built).then(|| {
-            format!(
-                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli \
-                 --features {feature}",
-                self.name
-            )
-        })
+        (!built).then_some(NotBuilt { engine: self.name, feature })
     }
 }
 
@@ -264,6 +277,8 @@ mod tests {
         for engine in &ENGINES {
             assert_eq!(Engine::parse(engine.name).unwrap().name, engine.name);
         }
-        assert!(Engine::parse("consul").unwrap_err().contains("lockkeeper3, "));
+        let unknown = Engine::parse("consul").unwrap_err();
+        assert_eq!(unknown.name, "consul");
+        assert!(unknown.to_string().contains("lockkeeper3, "), "{unknown}");
     }
 }

@@ -1,11 +1,20 @@
 //! The errors of a bench.
 
-use std::fmt;
+use crate::engine::NotBuilt;
+use crate::process::ServerError;
+use crate::servers::NetError;
+use crate::worker::WorkerError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An error of any type, as the source of another.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a bench ended early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Mutual exclusion was violated.
+    #[error("{engine} violated mutual exclusion in {workload}: {what}; its figures are void")]
     Violated {
         /// The engine.
         engine: String,
@@ -15,13 +24,75 @@ pub enum BenchError {
         what: String,
     },
     /// Programs are missing: for each engine, the required program and its Debian package.
+    #[error("{}", joined(.0))]
     Missing(Vec<Missing>),
-    /// Another failure.
-    Failed(String),
+    /// This build does not contain the clients of some engines.
+    #[error("{}", joined(.0))]
+    NotBuilt(Vec<NotBuilt>),
+    /// One run failed.
+    #[error("{engine}, {workload}: {source}")]
+    Run {
+        /// The engine.
+        engine: &'static str,
+        /// The workload.
+        workload: &'static str,
+        /// The reason.
+        source: Box<BenchError>,
+    },
+    /// The servers of an engine did not start.
+    #[error("{engine} failed to start: {source}")]
+    Start {
+        /// The engine.
+        engine: &'static str,
+        /// The reason.
+        source: ServerError,
+    },
+    /// A server failed.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A process of clients failed.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// The temporary folder of the servers cannot be made.
+    #[error("cannot make a folder for servers: {0}")]
+    FolderOfServers(#[source] io::Error),
+    /// The temporary folder of members cannot be made.
+    #[error("{0}")]
+    FolderOfMembers(#[source] io::Error),
+    /// Another folder or file cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There are no free ports.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The join token of the members cannot be created.
+    #[error("{0}")]
+    JoinToken(#[source] BoxError),
+    /// A member inside this process failed.
+    #[error(transparent)]
+    Member(#[from] lockkeeper_cluster::Error),
+    /// A member inside this process stopped before it was in the view of all members.
+    #[error("a member stopped")]
+    MemberStopped,
+    /// A lock that is held during the whole measurement was lost.
+    #[error("a lock that was held was lost during the measurement")]
+    HoldLost,
+    /// Latencies cannot be recorded.
+    #[error("{0}")]
+    Histogram(#[from] hdrhistogram::errors::CreationError),
+    /// The simulation failed.
+    #[error(transparent)]
+    Simulation(#[from] lockkeeper_lab::Error),
+}
+
+/// Errors of one kind as one text.
+fn joined<T: ToString>(errors: &[T]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// A program that is not installed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{engine} needs {program} (Debian: apt-get install {package})")]
 pub struct Missing {
     /// The engine that needs it.
     pub engine: String,
@@ -31,29 +102,35 @@ pub struct Missing {
     pub package: &'static str,
 }
 
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} needs {} (Debian: apt-get install {})", self.engine, self.program, self.package)
-    }
+/// A file or a folder that cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// A folder cannot be made.
+    #[error("cannot make {path}: {source}")]
+    MakeFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
 }
 
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BenchError::Violated { engine, workload, what } => {
-                write!(f, "{engine} violated mutual exclusion in {workload}: {what}; its figures are void")
-            }
-            BenchError::Missing(missing) => {
-                let each: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                f.write_str(&each.join("; "))
-            }
-            BenchError::Failed(why) => f.write_str(why),
-        }
+impl FileError {
+    /// Makes a folder, and those around it.
+    pub(crate) fn make_folder(path: &Path) -> Result<(), FileError> {
+        std::fs::create_dir_all(path).map_err(|source| FileError::MakeFolder { path: path.into(), source })
     }
-}
 
-impl From<String> for BenchError {
-    fn from(why: String) -> Self {
-        BenchError::Failed(why)
+    /// Makes the error of a file that cannot be written.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> FileError {
+        |source| FileError::Write { path: path.into(), source }
     }
 }

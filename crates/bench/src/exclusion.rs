@@ -41,7 +41,7 @@ impl ExclusionChecker {
     pub fn enter(&self, lock: usize, fence: Option<u64>) -> Result<(), Violation> {
         let watched = &self.locks[lock];
         if watched.inside.swap(true, Ordering::AcqRel) {
-            return Err(Violation::together(lock));
+            return Err(Violation::Together { lock });
         }
         self.checked.fetch_add(1, Ordering::Relaxed);
         let Some(file) = self.file(lock)? else {
@@ -52,22 +52,22 @@ impl ExclusionChecker {
         };
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Violation::together(lock)),
-            Err(error) => return Err(Violation::unseen(&error)),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Violation::Together { lock }),
+            Err(error) => return Err(Violation::Unchecked(error.into())),
         }
         let Some(fence) = fence else { return Ok(()) };
         let mut highest = [0; 8];
-        let read = file.read_at(&mut highest, 0).map_err(|error| Violation::unseen(&error))?;
+        let read = file.read_at(&mut highest, 0).map_err(Violation::Unchecked)?;
         // An empty file has not been written yet.
         let highest = if read == 8 { u64::from_le_bytes(highest) } else { 0 };
         rises(lock, highest, fence)?;
-        file.write_all_at(&fence.to_le_bytes(), 0).map_err(|error| Violation::unseen(&error))
+        file.write_all_at(&fence.to_le_bytes(), 0).map_err(Violation::Unchecked)
     }
 
     /// A client is about to release this lock. Call this BEFORE the release.
     pub fn exit(&self, lock: usize) -> Result<(), Violation> {
         if let Some(file) = self.file(lock)? {
-            flock(file, FlockOperation::Unlock).map_err(|error| Violation::unseen(&error))?;
+            flock(file, FlockOperation::Unlock).map_err(|error| Violation::Unchecked(error.into()))?;
         }
         self.locks[lock].inside.store(false, Ordering::Release);
         Ok(())
@@ -86,7 +86,7 @@ impl ExclusionChecker {
         }
         let path = folder.join(lock.to_string());
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        let file = opened.map_err(|error| Violation::unseen(&error))?;
+        let file = opened.map_err(Violation::Unchecked)?;
         Ok(Some(place.get_or_init(|| file)))
     }
 }
@@ -95,23 +95,33 @@ fn rises(lock: usize, highest: u64, fence: u64) -> Result<(), Violation> {
     if fence > highest {
         return Ok(());
     }
-    Err(Violation(format!(
-        "the fence of lock {lock} did not rise: {fence} came after {highest}, so a late write would not be rejected"
-    )))
+    Err(Violation::FenceDidNotRise { lock, highest, fence })
 }
 
 /// A violation of mutual exclusion or of rising fences.
-#[derive(Debug)]
-pub struct Violation(pub String);
-
-impl Violation {
-    fn together(lock: usize) -> Violation {
-        Violation(format!("two clients were inside lock {lock} at the same time"))
-    }
-
-    fn unseen(error: &dyn std::fmt::Display) -> Violation {
-        Violation(format!("exclusivity could not be checked: {error}"))
-    }
+#[derive(Debug, thiserror::Error)]
+pub enum Violation {
+    /// Two clients held a lock at once.
+    #[error("two clients were inside lock {lock} at the same time")]
+    Together {
+        /// The lock.
+        lock: usize,
+    },
+    /// A fence was not higher than the one before it.
+    #[error(
+        "the fence of lock {lock} did not rise: {fence} came after {highest}, so a late write would not be rejected"
+    )]
+    FenceDidNotRise {
+        /// The lock.
+        lock: usize,
+        /// The highest fence before.
+        highest: u64,
+        /// The fence of the entering client.
+        fence: u64,
+    },
+    /// The files of the oracle cannot be used, so that a violation would not be noticed.
+    #[error("exclusivity could not be checked: {0}")]
+    Unchecked(#[source] std::io::Error),
 }
 
 #[cfg(test)]
@@ -129,13 +139,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = two(folder.path());
         one.enter(0, Some(1)).unwrap();
-        assert!(other.enter(0, Some(2)).unwrap_err().0.contains("two clients were inside lock 0"));
+        let violation = other.enter(0, Some(2)).unwrap_err();
+        assert_eq!(violation.to_string(), "two clients were inside lock 0 at the same time");
         other.enter(1, Some(1)).unwrap();
         // The same for two clients of one process, which share a file.
-        assert!(one.enter(0, Some(3)).unwrap_err().0.contains("two clients"));
+        assert!(matches!(one.enter(0, Some(3)), Err(Violation::Together { lock: 0 })));
         let alone = ExclusionChecker::new(None, 1);
         alone.enter(0, None).unwrap();
-        assert!(alone.enter(0, None).unwrap_err().0.contains("two clients"));
+        assert!(matches!(alone.enter(0, None), Err(Violation::Together { lock: 0 })));
     }
 
     #[test]
@@ -157,10 +168,14 @@ mod tests {
         let [one, other] = two(folder.path());
         one.enter(0, Some(7)).unwrap();
         one.exit(0).unwrap();
-        assert!(other.enter(0, Some(7)).unwrap_err().0.contains("7 came after 7"));
+        let violation = other.enter(0, Some(7)).unwrap_err();
+        assert!(violation.to_string().contains("7 came after 7"), "{violation}");
         let alone = ExclusionChecker::new(None, 1);
         alone.enter(0, Some(7)).unwrap();
         alone.exit(0).unwrap();
-        assert!(alone.enter(0, Some(6)).unwrap_err().0.contains("6 came after 7"));
+        assert!(matches!(
+            alone.enter(0, Some(6)),
+            Err(Violation::FenceDidNotRise { lock: 0, highest: 7, fence: 6 })
+        ));
     }
 }

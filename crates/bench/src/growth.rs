@@ -10,7 +10,7 @@ use crate::metrics::sum;
 use crate::servers::free_ports;
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
-use lockkeeper_cluster::{Config, Error, HoldGuard, JoinToken, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, HoldGuard, JoinToken, Member, MemberId, Times};
 use lockkeeper_lab::simulator::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, simulate};
 use prometheus_client::registry::Registry;
@@ -58,15 +58,11 @@ pub struct Among {
     pub formula: Option<f64>,
 }
 
-fn failed(error: &Error) -> BenchError {
-    BenchError::Failed(error.to_string())
-}
-
 /// The cost with each of these numbers of locks, smallest first.
 pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Result<Vec<Beside>, BenchError> {
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let member = Member::start(Config::alone(folder.path())).await.map_err(|error| failed(&error))?;
-    member.ready().await.map_err(|error| failed(&error))?;
+    let folder = tempfile::tempdir().map_err(BenchError::FolderOfMembers)?;
+    let member = Member::start(Config::alone(folder.path())).await?;
+    member.ready().await?;
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();
     let (holder, asker) = (member.new_owner(), member.new_owner());
@@ -75,21 +71,18 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
         tell(&format!("with {locks} locks held"));
         while (held.len() as u64) < locks {
             let name = format!("held/{}", held.len());
-            held.push(holder.mutex(name).acquire().await.map_err(|error| failed(&error))?);
+            held.push(holder.mutex(name).acquire().await?);
             if held.len().is_multiple_of(TURNS_IN_A_ROW) {
                 tokio::task::yield_now().await;
             }
         }
-        let (mut rounds, mut turns) =
-            (Vec::new(), Histogram::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| error.to_string())?);
+        let (mut rounds, mut turns) = (Vec::new(), Histogram::new_with_bounds(1, LONGEST_NS, 3)?);
         for _ in 0..ROUNDS {
             rounds.push(cost(&asker, seconds / ROUNDS as f64, &mut turns).await?);
         }
         rounds.sort_by(f64::total_cmp);
         if held.iter().any(|guard| !guard.is_valid()) {
-            return Err(BenchError::Failed(String::from(
-                "a lock that was held was lost during the measurement",
-            )));
+            return Err(BenchError::HoldLost);
         }
         let (p50_ns, max_ns) = (turns.value_at_quantile(0.5), turns.max());
         costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2], p50_ns, max_ns });
@@ -115,7 +108,7 @@ async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Resul
 
 /// Messages per entry in a cluster of this size, under a low and a high load.
 pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Vec<Among>, BenchError> {
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let folder = tempfile::tempdir().map_err(BenchError::FolderOfMembers)?;
     let cluster = start(algorithm, members, folder.path()).await?;
     let mut rows = Vec::new();
     for (load, name) in [(LoadSpec::Low, "one after the other"), (LoadSpec::High, "all at once")] {
@@ -127,7 +120,7 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
         let after = settled(&cluster).await;
         let mut spec = Spec::new(algorithm, members);
         (spec.load, spec.entries) = (load, SIMULATED);
-        let report = simulate(&spec, 1, 1, &Progress::default()).map_err(|error| error.to_string())?;
+        let report = simulate(&spec, 1, 1, &Progress::default())?;
         rows.push(Among {
             members,
             load: name,
@@ -145,7 +138,7 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
 async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, BenchError> {
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ports = free_ports(count)?;
-    let join_token = JoinToken::random().map_err(|error| error.to_string())?;
+    let join_token = JoinToken::random().map_err(|error| BenchError::JoinToken(error.into()))?;
     let mut members = Vec::new();
     for (id, &port) in (1..).zip(&ports) {
         let mut config = Config::new(MemberId(id), at(port), folder.join(id.to_string()));
@@ -155,21 +148,21 @@ async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Membe
         config.join_token = Some(join_token.clone());
         // Many members share few cores here: a long timeout avoids false suspicions.
         config.times = Times::default().times(4);
-        members.push(Member::start(config).await.map_err(|error| failed(&error))?);
+        members.push(Member::start(config).await?);
     }
     for member in &members {
         let mut changes = member.status_changes();
         while member.status().view.is_none_or(|view| view.members.len() != count) {
-            changes.changed().await.map_err(|_| String::from("a member stopped"))?;
+            changes.changed().await.map_err(|_| BenchError::MemberStopped)?;
         }
-        member.ready().await.map_err(|error| failed(&error))?;
+        member.ready().await?;
     }
     Ok(members)
 }
 
 async fn turn(member: &Member) -> Result<(), BenchError> {
-    let guard = member.mutex("wanted").acquire().await.map_err(|error| failed(&error))?;
-    guard.release().await.map_err(|error| failed(&error))
+    let guard = member.mutex("wanted").acquire().await?;
+    Ok(guard.release().await?)
 }
 
 /// One request at a time; the requester is drawn at random, as the formulas for low load assume.

@@ -31,4 +31,4 @@ mod metrics;
 mod page;
 mod worker;
 
-pub use error::{BenchError, Missing};
+pub use error::{BenchError, FileError, Missing};

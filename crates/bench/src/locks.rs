@@ -4,11 +4,11 @@
 //! the machine therefore affects all engines alike, and no engine runs beside the servers of another.
 
 use crate::engine::{Engine, Servers};
-use crate::error::BenchError;
+use crate::error::{BenchError, FileError};
 use crate::job::{Go, Job, MemberJob, now_ns};
 use crate::process::Tether;
 use crate::run::Run;
-use crate::servers::{self, Ground, Running};
+use crate::servers::{self, Ground, NetError, Running};
 use crate::worker::Worker;
 use crate::workload::Workload;
 use futures_util::future::try_join_all;
@@ -51,9 +51,9 @@ impl Plan {
 
     /// Rejects, before starting anything, engines that this build or this machine cannot measure.
     pub fn check(&self) -> Result<(), BenchError> {
-        let not_built: Vec<String> = self.engines.iter().filter_map(|engine| engine.not_built()).collect();
+        let not_built: Vec<_> = self.engines.iter().filter_map(|engine| engine.not_built()).collect();
         if !not_built.is_empty() {
-            return Err(BenchError::Failed(not_built.join("; ")));
+            return Err(BenchError::NotBuilt(not_built));
         }
         let missing: Vec<_> = self.engines.iter().flat_map(|engine| servers::missing(engine)).collect();
         if missing.is_empty() { Ok(()) } else { Err(BenchError::Missing(missing)) }
@@ -80,7 +80,7 @@ struct Stage {
 impl Stage {
     async fn set(engine: &Engine, program: &Program) -> Result<Stage, BenchError> {
         let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir();
-        let folder = folder.map_err(|error| format!("cannot make a folder for servers: {error}"))?;
+        let folder = folder.map_err(BenchError::FolderOfServers)?;
         let ground = Ground { folder: folder.path(), program: &program.path, tether: &program.tether };
         Ok(Stage { running: servers::start(engine, &ground).await?, folder })
     }
@@ -99,8 +99,8 @@ pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<
                 let one = One { engine, workload, repeat, plan, program };
                 match one.on(&mut stage).await.map_err(|trouble| one.of_this(trouble)) {
                     Ok(run) => measured.runs.push(run),
-                    Err(BenchError::Failed(why)) => {
-                        measured.failures.push(why);
+                    Err(failure @ BenchError::Run { .. }) => {
+                        measured.failures.push(failure.to_string());
                         // The next run starts with new servers.
                         stage = None;
                     }
@@ -143,8 +143,8 @@ impl One<'_> {
             BenchError::Violated { what, .. } => {
                 BenchError::Violated { engine: name.into(), workload: in_words.into(), what }
             }
-            BenchError::Failed(why) => BenchError::Failed(format!("{name}, {in_words}: {why}")),
-            other => other,
+            missing @ BenchError::Missing(_) => missing,
+            other => BenchError::Run { engine: name, workload: in_words, source: Box::new(other) },
         }
     }
 
@@ -175,7 +175,7 @@ impl One<'_> {
     }
 
     /// The job of each client process.
-    fn jobs(&self, addresses: &[String], folder: &Path) -> Result<Vec<Job>, String> {
+    fn jobs(&self, addresses: &[String], folder: &Path) -> Result<Vec<Job>, BenchError> {
         let (members, processes) = match self.engine.servers {
             Servers::Members(count) => (members(count)?, count),
             _ => (Vec::new(), self.workload.processes()),
@@ -184,7 +184,8 @@ impl One<'_> {
         let oracle =
             several.then(|| made(folder.join(format!("oracle-{}", self.workload.name())))).transpose()?;
         let join_token = folder.join("join-token");
-        lockkeeper_cluster::JoinToken::read_or_create(&join_token).map_err(|error| error.to_string())?;
+        lockkeeper_cluster::JoinToken::read_or_create(&join_token)
+            .map_err(|error| BenchError::JoinToken(error.into()))?;
         let job = |process: usize| {
             let mut servers = addresses.to_vec();
             if !servers.is_empty() {
@@ -213,13 +214,13 @@ impl One<'_> {
 }
 
 /// Addresses for a number of members.
-fn members(count: usize) -> Result<Vec<SocketAddr>, String> {
+fn members(count: usize) -> Result<Vec<SocketAddr>, NetError> {
     let ports = servers::free_ports(count)?;
     Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())
 }
 
-fn made(folder: PathBuf) -> Result<PathBuf, String> {
-    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+fn made(folder: PathBuf) -> Result<PathBuf, FileError> {
+    FileError::make_folder(&folder)?;
     Ok(folder)
 }
 

@@ -1,10 +1,13 @@
 //! Processes that the bench starts, and ends in any case.
 
+use crate::error::{BoxError, FileError};
+use crate::servers::NetError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time that a server has for an orderly shutdown.
@@ -24,17 +27,82 @@ pub struct Server {
     log: PathBuf,
 }
 
+/// The reason why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The process cannot be started.
+    #[error("cannot start {command}: {source}")]
+    CannotStart {
+        /// The command line.
+        command: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The process has ended.
+    #[error("it ended ({status}): {log}")]
+    Ended {
+        /// The exit status.
+        status: ExitStatus,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// It is unknown whether the process runs.
+    #[error("{0}")]
+    Wait(#[source] io::Error),
+    /// The server does not accept requests in time.
+    #[error("it does not accept requests after {} s", patience.as_secs())]
+    NotServing {
+        /// The time that it had.
+        patience: Duration,
+    },
+    /// A program of the server is not installed.
+    #[error("{program} is missing")]
+    Missing {
+        /// The program.
+        program: &'static str,
+    },
+    /// A program that prepares the server cannot be run.
+    #[error("{0}")]
+    Prepare(#[source] io::Error),
+    /// PostgreSQL's data cannot be created.
+    #[error("initdb: {stderr}")]
+    InitDb {
+        /// The output of initdb.
+        stderr: String,
+    },
+    /// PostgreSQL's user cannot be given access to its folder.
+    #[error("{program} {path} fails; is there a user postgres?")]
+    GiveAway {
+        /// The program that fails.
+        program: &'static str,
+        /// The folder.
+        path: PathBuf,
+    },
+    /// ZooKeeper's configuration cannot be written.
+    #[error("cannot write ZooKeeper's configuration: {0}")]
+    ZooKeeperConfig(#[source] io::Error),
+    /// The join token of the daemons cannot be created.
+    #[error("{0}")]
+    JoinToken(#[source] BoxError),
+    /// A folder or a configuration cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There are no free ports, or the server does not answer.
+    #[error(transparent)]
+    Net(#[from] NetError),
+}
+
 impl Server {
     /// Starts a command whose output goes to a log file.
-    pub fn start(mut command: Command, ends_by: Signal, log: PathBuf) -> Result<Server, String> {
+    pub fn start(mut command: Command, ends_by: Signal, log: PathBuf) -> Result<Server, ServerError> {
         use std::os::unix::process::CommandExt;
-        let cannot = |error: std::io::Error| format!("cannot start {command:?}: {error}");
+        let line = format!("{command:?}");
+        let cannot = |source| ServerError::CannotStart { command: line.clone(), source };
         let out = File::create(&log).map_err(cannot)?;
         let err = out.try_clone().map_err(cannot)?;
         // A process group of its own: Ctrl-C reaches only this process, which then shuts the server down.
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
-        let child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
-        Ok(Server { child, ends_by, log })
+        Ok(Server { child: child.map_err(cannot)?, ends_by, log })
     }
 
     /// Its process id.
@@ -43,11 +111,11 @@ impl Server {
     }
 
     /// An error with the last lines of its log, if it has ended.
-    pub fn lives(&mut self) -> Result<(), String> {
+    pub fn lives(&mut self) -> Result<(), ServerError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(format!("it ended ({status}): {}", last_lines(&self.log))),
-            Err(error) => Err(error.to_string()),
+            Ok(Some(status)) => Err(ServerError::Ended { status, log: last_lines(&self.log) }),
+            Err(error) => Err(ServerError::Wait(error)),
         }
     }
 }
@@ -165,6 +233,7 @@ mod tests {
                 Err(why) => break why,
             }
         };
-        assert!(why.contains("the disk is full"), "{why}");
+        assert!(why.to_string().contains("the disk is full"), "{why}");
+        assert!(matches!(why, ServerError::Ended { status, .. } if status.code() == Some(3)), "{why:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! The report of a bench: all runs as JSON, the medians as CSV, and an HTML page.
 
+use crate::error::FileError;
 use crate::locks::{Measured, Plan};
 use crate::machine::Machine;
 use crate::run::{Run, medians};
@@ -40,6 +41,17 @@ pub struct About {
     pub durability: &'static str,
 }
 
+/// The reason why a report cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The report has no JSON.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A file or a folder cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
 impl Report {
     /// Builds the report.
     pub fn new(plan: &Plan, measured: Measured, command: Vec<String>) -> Report {
@@ -67,15 +79,14 @@ impl Report {
     }
 
     /// Writes all runs to a file.
-    pub fn write_json(&self, file: &Path) -> Result<(), String> {
-        let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
+    pub fn write_json(&self, file: &Path) -> Result<(), ReportError> {
+        let json = serde_json::to_string_pretty(self)?;
         write(file, &(json + "\n"))
     }
 
     /// Writes the HTML page and the figures to a folder.
-    pub fn write_page(&self, folder: &Path) -> Result<(), String> {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    pub fn write_page(&self, folder: &Path) -> Result<(), ReportError> {
+        FileError::make_folder(folder)?;
         self.write_json(&folder.join("figures.json"))?;
         write(&folder.join("figures.csv"), &crate::page::csv(&self.medians))?;
         write(&folder.join("index.html"), &crate::page::page(self))
@@ -92,6 +103,6 @@ fn without_folder(mut command: Vec<String>) -> Vec<String> {
     command
 }
 
-fn write(file: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+fn write(file: &Path, text: &str) -> Result<(), ReportError> {
+    Ok(std::fs::write(file, text).map_err(FileError::write(file))?)
 }

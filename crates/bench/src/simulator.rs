@@ -1,5 +1,6 @@
 //! Speed of the simulator. The benchmark of the same name prints the same figures.
 
+use crate::error::{BoxError, FileError};
 use lockkeeper_lab::property::Names;
 use lockkeeper_lab::simulator::delay::Delay;
 use lockkeeper_lab::{Progress, Spec, processes, simulate, trace, trace_run};
@@ -32,11 +33,43 @@ pub struct Speed {
     pub trace_bytes: Option<f64>,
 }
 
+/// The reason why the simulator cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum SpeedError {
+    /// No case is of the given algorithm.
+    #[error("no case has that name; there are {}", known.join(", "))]
+    UnknownCase {
+        /// The algorithms of all cases.
+        known: Vec<&'static str>,
+    },
+    /// The thread of the runs cannot be started.
+    #[error("{0}")]
+    Pool(#[from] rayon::ThreadPoolBuildError),
+    /// The delay is invalid.
+    #[error("{0}")]
+    Delay(#[source] BoxError),
+    /// A run failed.
+    #[error(transparent)]
+    Run(#[from] lockkeeper_lab::Error),
+    /// A run violated a property.
+    #[error("{algorithm} violated a property")]
+    Violated {
+        /// The algorithm.
+        algorithm: String,
+    },
+    /// The trace has no known format.
+    #[error("{0}")]
+    TraceFormat(#[source] BoxError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] FileError),
+}
+
 /// Measures all cases, or those of one algorithm, each as the median of three runs; and one with a trace.
 /// `part` scales the number of entries.
-pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Result<Vec<Speed>, String> {
+pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Result<Vec<Speed>, SpeedError> {
     // One core, for comparable results on every machine.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| error.to_string())?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     pool.install(|| {
         let mut speeds = Vec::new();
         let wanted = |algorithm: &str| only.is_none_or(|only| only == algorithm);
@@ -51,30 +84,30 @@ pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Re
             speeds.push(traced((20_000.0 * part).max(10.0) as u64)?);
         }
         if speeds.is_empty() {
-            let mut all = CASES.map(|case| case.0).to_vec();
-            all.dedup();
-            return Err(format!("no case has that name; there are {}", all.join(", ")));
+            let mut known = CASES.map(|case| case.0).to_vec();
+            known.dedup();
+            return Err(SpeedError::UnknownCase { known });
         }
         Ok(speeds)
     })
 }
 
 /// A run with high load.
-pub fn spec(algorithm: &str, sites: usize, delay: &str, entries: u64) -> Result<Spec, String> {
+pub fn spec(algorithm: &str, sites: usize, delay: &str, entries: u64) -> Result<Spec, SpeedError> {
     let mut spec = Spec::new(algorithm, sites);
     spec.entries = entries;
-    spec.network.delay = Delay::parse(delay).map_err(|error| error.to_string())?;
+    spec.network.delay = Delay::parse(delay).map_err(|error| SpeedError::Delay(error.into()))?;
     Ok(spec)
 }
 
 /// The median of three runs.
-fn rate(spec: &Spec) -> Result<f64, String> {
+fn rate(spec: &Spec) -> Result<f64, SpeedError> {
     let mut rates = Vec::new();
     for seed in 0..3 {
         let started = Instant::now();
-        let report = simulate(spec, seed, 1, &Progress::default()).map_err(|error| error.to_string())?;
+        let report = simulate(spec, seed, 1, &Progress::default())?;
         if !report.held() {
-            return Err(format!("{} violated a property", spec.algorithm));
+            return Err(SpeedError::Violated { algorithm: spec.algorithm.clone() });
         }
         // The messages of the window, scaled to the whole run that was timed.
         let whole = (report.entries + spec.warmup()) as f64 / report.entries as f64;
@@ -84,17 +117,17 @@ fn rate(spec: &Spec) -> Result<f64, String> {
     Ok(rates[1])
 }
 
-fn traced(entries: u64) -> Result<Speed, String> {
+fn traced(entries: u64) -> Result<Speed, SpeedError> {
     let spec = spec(TRACED, 32, "constant:1", entries)?;
     let path = std::env::temp_dir().join(format!("lockkeeper-bench-{}.jsonl", std::process::id()));
     let started = Instant::now();
-    let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    let file = File::create(&path).map_err(FileError::write(&path))?;
     let out = Box::new(BufWriter::with_capacity(1 << 20, file));
     let names = Names { sites: spec.sites };
-    let told = processes(&spec).map_err(|error| error.to_string())?;
-    let mut sink =
-        trace::sink_for(Path::new("t.jsonl"), "", names, told, out).map_err(|error| error.to_string())?;
-    let report = trace_run(&spec, 1, sink.as_mut(), &Progress::default()).map_err(|error| error.to_string());
+    let told = processes(&spec)?;
+    let mut sink = trace::sink_for(Path::new("t.jsonl"), "", names, told, out)
+        .map_err(|error| SpeedError::TraceFormat(error.into()))?;
+    let report = trace_run(&spec, 1, sink.as_mut(), &Progress::default());
     let seconds = started.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or(0);
     let _ = std::fs::remove_file(&path);

@@ -22,9 +22,53 @@ pub struct Worker {
     output: Lines<BufReader<ChildStdout>>,
 }
 
+/// The reason why a process of clients has no measurements.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The process cannot be started.
+    #[error("cannot start a client: {0}")]
+    CannotStart(#[source] std::io::Error),
+    /// The process has no input or no output.
+    #[error("a client started without its pipes")]
+    NoPipes,
+    /// A message is sent to a process that was asked to end.
+    #[error("the input of this client is closed already")]
+    InputClosed,
+    /// The process ended without a message.
+    #[error("a client ended without a message")]
+    Ended,
+    /// The process sent no message in time.
+    #[error("a client sent nothing for {within:?}")]
+    Silent {
+        /// The time that it had.
+        within: Duration,
+    },
+    /// The process reports that it failed.
+    #[error("{why}")]
+    Failed {
+        /// The reason that it reports.
+        why: String,
+    },
+    /// The process sent a line that is not a message.
+    #[error("a client sent an invalid message: {0}")]
+    InvalidMessage(#[source] serde_json::Error),
+    /// The process sent another message than that it is ready.
+    #[error("a client sent {said:?} instead of being ready")]
+    NotReady {
+        /// The message.
+        said: Said,
+    },
+    /// The process sent another message than its measurements.
+    #[error("a client sent {said:?} instead of its figures")]
+    NoFigures {
+        /// The message.
+        said: Said,
+    },
+}
+
 impl Worker {
     /// Starts a process and sends it its job.
-    pub async fn start(program: &Path, tether: &Tether, job: &Job) -> Result<Worker, String> {
+    pub async fn start(program: &Path, tether: &Tether, job: &Job) -> Result<Worker, WorkerError> {
         let mut words = tether.0.iter();
         let mut command = Command::new(words.next().map_or(program.as_os_str(), |first| first.as_ref()));
         command.args(words);
@@ -33,10 +77,9 @@ impl Worker {
         }
         command.args(["bench", "client"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
-        let cannot = |error: std::io::Error| format!("cannot start a client: {error}");
-        let mut child = command.spawn().map_err(cannot)?;
+        let mut child = command.spawn().map_err(WorkerError::CannotStart)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(String::from("a client started without its pipes"));
+            return Err(WorkerError::NoPipes);
         };
         let output = BufReader::new(output).lines();
         let mut worker = Worker { child, input: Some(input), output };
@@ -44,10 +87,10 @@ impl Worker {
         Ok(worker)
     }
 
-    async fn tell(&mut self, what: &impl Serialize) -> Result<(), String> {
+    async fn tell(&mut self, what: &impl Serialize) -> Result<(), WorkerError> {
         let line = serde_json::to_string(what).expect("plain data") + "\n";
         let Some(input) = &mut self.input else {
-            return Err(String::from("the input of this client is closed already"));
+            return Err(WorkerError::InputClosed);
         };
         // A process that ended before it read this reports the reason on its output.
         let _ = input.write_all(line.as_bytes()).await;
@@ -57,17 +100,17 @@ impl Worker {
     async fn hear(&mut self, within: Duration) -> Result<Said, BenchError> {
         let line = match tokio::time::timeout(within, self.output.next_line()).await {
             Ok(Ok(Some(line))) => line,
-            Ok(_) => return Err(BenchError::Failed(String::from("a client ended without a message"))),
-            Err(_) => return Err(BenchError::Failed(format!("a client sent nothing for {within:?}"))),
+            Ok(_) => return Err(WorkerError::Ended.into()),
+            Err(_) => return Err(WorkerError::Silent { within }.into()),
         };
         match serde_json::from_str(&line) {
-            Ok(Said::Failed { why, violation: false }) => Err(BenchError::Failed(why)),
+            Ok(Said::Failed { why, violation: false }) => Err(WorkerError::Failed { why }.into()),
             Ok(Said::Failed { why, violation: true }) => {
                 // The caller adds the engine and workload.
                 Err(BenchError::Violated { engine: String::new(), workload: String::new(), what: why })
             }
             Ok(said) => Ok(said),
-            Err(error) => Err(BenchError::Failed(format!("a client sent an invalid message: {error}"))),
+            Err(error) => Err(WorkerError::InvalidMessage(error).into()),
         }
     }
 
@@ -75,12 +118,12 @@ impl Worker {
     pub async fn ready(&mut self) -> Result<(), BenchError> {
         match self.hear(PATIENCE).await? {
             Said::Ready => Ok(()),
-            other => Err(BenchError::Failed(format!("a client sent {other:?} instead of being ready"))),
+            said => Err(WorkerError::NotReady { said }.into()),
         }
     }
 
     /// Sends it the start time.
-    pub async fn go(&mut self, go: &Go) -> Result<(), String> {
+    pub async fn go(&mut self, go: &Go) -> Result<(), WorkerError> {
         self.tell(go).await
     }
 
@@ -88,7 +131,7 @@ impl Worker {
     pub async fn done(&mut self, seconds: f64) -> Result<Figures, BenchError> {
         match self.hear(PATIENCE + Duration::from_secs_f64(seconds)).await? {
             Said::Done(figures) => Ok(*figures),
-            other => Err(BenchError::Failed(format!("a client sent {other:?} instead of its figures"))),
+            said => Err(WorkerError::NoFigures { said }.into()),
         }
     }
 
@@ -140,7 +183,15 @@ mod tests {
         let violation = error_of(r#"{"failed":{"why":"two were inside","violation":true}}"#).await;
         assert!(matches!(violation, BenchError::Violated { what, .. } if what == "two were inside"));
         let failure = error_of(r#"{"failed":{"why":"the server is gone","violation":false}}"#).await;
-        assert!(matches!(failure, BenchError::Failed(why) if why == "the server is gone"));
-        assert!(error_of("hello").await.to_string().contains("invalid message"));
+        assert!(matches!(
+            failure,
+            BenchError::Worker(WorkerError::Failed { why }) if why == "the server is gone"
+        ));
+        let invalid = error_of("hello").await;
+        assert!(matches!(invalid, BenchError::Worker(WorkerError::InvalidMessage(_))), "{invalid:?}");
+        let early = error_of(
+            r#"{"done":{"turns":[],"acquire":[],"release":[],"cpu_s":0,"checked":0,"messages":null}}"#,
+        );
+        assert!(matches!(early.await, BenchError::Worker(WorkerError::NotReady { said: Said::Done(_) })));
     }
 }

@@ -17,6 +17,14 @@ pub enum Workload {
     W4,
 }
 
+/// A name that no workload has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no workload `{name}`: there are w1, w2, w3 and w4")]
+pub struct UnknownWorkload {
+    /// The name.
+    pub name: String,
+}
+
 impl Workload {
     /// All workloads, in order.
     pub const ALL: [Workload; 4] = [Workload::W1, Workload::W2, Workload::W3, Workload::W4];
@@ -42,9 +50,9 @@ impl Workload {
     }
 
     /// Parses a workload's name.
-    pub fn parse(name: &str) -> Result<Workload, String> {
+    pub fn parse(name: &str) -> Result<Workload, UnknownWorkload> {
         let known = Workload::ALL.into_iter().find(|workload| workload.name() == name);
-        known.ok_or_else(|| format!("there is no workload `{name}`: there are w1, w2, w3 and w4"))
+        known.ok_or_else(|| UnknownWorkload { name: name.into() })
     }
 
     /// Number of clients.
@@ -135,7 +143,7 @@ mod tests {
         for workload in Workload::ALL {
             assert_eq!(Workload::parse(workload.name()), Ok(workload));
         }
-        assert!(Workload::parse("w5").unwrap_err().contains("w1, w2, w3 and w4"));
+        assert_eq!(Workload::parse("w5"), Err(UnknownWorkload { name: "w5".into() }));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod commands;
 mod exit;
+mod file_error;
 mod log;
 mod output;
 mod png;

@@ -1,6 +1,6 @@
 //! etcd's lock API, of etcd itself and of lockkeeper's daemons; the code is the same for both.
 
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use lockkeeper_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest};
 use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
@@ -24,16 +24,19 @@ pub(super) struct Etcd {
 
 impl Etcd {
     /// Connects to the first of these servers alone, so that the caller spreads clients over the servers.
-    pub async fn open(servers: &[String]) -> Result<Etcd, String> {
-        let text = |error: &dyn std::error::Error| error.to_string();
-        let endpoint = Endpoint::from_shared(format!("http://{}", servers[0])).map_err(|e| text(&e))?;
-        let channel = endpoint.connect().await.map_err(|e| text(&e))?;
+    pub async fn open(servers: &[String]) -> Result<Etcd, ClientError> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", servers[0]))?;
+        let channel = endpoint.connect().await?;
         let mut leases = LeaseClient::new(channel.clone());
         let granted = leases.lease_grant(LeaseGrantRequest { ttl: TTL_S, id: 0 }).await;
-        let lease = granted.map_err(|e| text(&e))?.into_inner().id;
+        let lease = granted.map_err(rejected)?.into_inner().id;
         let keeping = tokio::spawn(keep_alive(leases, lease));
         Ok(Etcd { locks: LockClient::new(channel), lease, held: None, keeping })
     }
+}
+
+fn rejected(status: tonic::Status) -> ClientError {
+    ClientError::Etcd(Box::new(status))
 }
 
 /// Keeps a lease alive over one stream. If the lease ends early, the next lock request fails.
@@ -51,16 +54,16 @@ async fn keep_alive(mut leases: LeaseClient<Channel>, id: i64) {
 }
 
 impl Client for Etcd {
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
         let request = LockRequest { name: lock.name.into(), lease: self.lease };
-        let locked = self.locks.lock(request).await.map_err(|error| error.to_string())?.into_inner();
+        let locked = self.locks.lock(request).await.map_err(rejected)?.into_inner();
         self.held = Some(locked.key);
         Ok(locked.header.map(|header| header.revision.unsigned_abs()))
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         let Some(key) = self.held.take() else { return Ok(()) };
-        self.locks.unlock(UnlockRequest { key }).await.map(drop).map_err(|error| error.to_string())
+        self.locks.unlock(UnlockRequest { key }).await.map(drop).map_err(rejected)
     }
 }
 

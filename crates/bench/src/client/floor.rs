@@ -1,6 +1,6 @@
 //! The baseline: a request and its reply, with as many bytes as an acquire and a release of lockkeeper.
 
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use lockkeeper_session::protocol::ToDaemon;
 use lockkeeper_session::{LockName, LockRequest, ToMember};
 use std::io::{Read, Write};
@@ -17,10 +17,10 @@ pub(super) struct Floor {
 
 impl Floor {
     /// Connects to the echo process.
-    pub async fn open(servers: &[String]) -> Result<Floor, String> {
-        let cannot = |error: std::io::Error| format!("cannot reach the floor's process: {error}");
-        let stream = tokio::net::TcpStream::connect(&servers[0]).await.map_err(cannot)?;
-        stream.set_nodelay(true).map_err(cannot)?;
+    pub async fn open(servers: &[String]) -> Result<Floor, ClientError> {
+        let stream =
+            tokio::net::TcpStream::connect(&servers[0]).await.map_err(ClientError::FloorUnreachable)?;
+        stream.set_nodelay(true).map_err(ClientError::FloorUnreachable)?;
         let session = 1;
         // Sequence numbers as they are after some ten thousand turns.
         let mut wish = LockRequest::exclusive(LockName::new("bench/0"));
@@ -46,21 +46,25 @@ fn bytes(session: u64, said: ToMember) -> Vec<u8> {
     bytes
 }
 
-async fn ask(stream: &mut tokio::net::TcpStream, request: &[u8], reply: &mut Vec<u8>) -> Result<(), String> {
+async fn ask(
+    stream: &mut tokio::net::TcpStream,
+    request: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<(), ClientError> {
     reply.resize(request.len(), 0);
     let exchange = async {
         stream.write_all(request).await?;
         stream.read_exact(reply).await.map(drop)
     };
-    exchange.await.map_err(|error: std::io::Error| format!("the floor's process has ended: {error}"))
+    exchange.await.map_err(ClientError::FloorEnded)
 }
 
 impl Client for Floor {
-    async fn acquire(&mut self, _lock: Lock<'_>) -> Result<Option<u64>, String> {
+    async fn acquire(&mut self, _lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
         ask(&mut self.stream, &self.acquire, &mut self.reply).await.map(|()| None)
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         ask(&mut self.stream, &self.release, &mut self.reply).await
     }
 }

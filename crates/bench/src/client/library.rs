@@ -1,6 +1,6 @@
 //! The library: its client for daemons, and its engine for files.
 
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use lockkeeper::{Fence, Guard, Lockkeeper};
 
 /// A client of the engine that its URL names.
@@ -13,32 +13,32 @@ pub(super) struct Library {
 
 impl Library {
     /// Connects to the first of these daemons; the others are for failover.
-    pub async fn daemons(daemons: &[String], keep: &str, waits: bool) -> Result<Library, String> {
+    pub async fn daemons(daemons: &[String], keep: &str, waits: bool) -> Result<Library, ClientError> {
         Library::open(&format!("lockkeeper://{}?in-order&keep={keep}", daemons.join(",")), waits).await
     }
 
     /// Opens the locks in a folder.
-    pub async fn file(folder: &[String]) -> Result<Library, String> {
+    pub async fn file(folder: &[String]) -> Result<Library, ClientError> {
         Library::open(&format!("file://{}", folder.concat()), true).await
     }
 
-    async fn open(url: &str, waits: bool) -> Result<Library, String> {
-        let locks = Lockkeeper::open(url).await.map_err(|error| error.to_string())?;
+    async fn open(url: &str, waits: bool) -> Result<Library, ClientError> {
+        let locks = Lockkeeper::open(url).await?;
         Ok(Library { locks, held: None, waits })
     }
 }
 
 impl Client for Library {
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
-        let guard = self.locks.mutex(lock.name).acquire().await.map_err(|error| error.to_string())?;
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
+        let guard = self.locks.mutex(lock.name).acquire().await?;
         let fence = guard.fence().map(Fence::get);
         self.held = Some(guard);
         Ok(fence)
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         match self.held.take() {
-            Some(guard) if self.waits => guard.release().await.map_err(|error| error.to_string()),
+            Some(guard) if self.waits => Ok(guard.release().await?),
             guard => {
                 drop(guard);
                 Ok(())

@@ -1,6 +1,6 @@
 //! A member inside the clients' process.
 
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use crate::job::MemberJob;
 use lockkeeper_cluster::{Config, HoldGuard, JoinToken, Member, MemberId};
 use prometheus_client::registry::Registry;
@@ -13,18 +13,19 @@ pub(super) struct Host {
 
 impl Host {
     /// Starts it; returns when all members are in one view.
-    pub async fn start(job: &MemberJob) -> Result<Host, String> {
-        let own = job.members.get(job.id as usize - 1).ok_or("the member is not in the list of members")?;
+    pub async fn start(job: &MemberJob) -> Result<Host, ClientError> {
+        let own = job.members.get(job.id as usize - 1).ok_or(ClientError::UnknownMember)?;
         let mut config = Config::new(MemberId(job.id), *own, &job.data);
-        config.join_token = Some(JoinToken::read(&job.join_token).map_err(|error| error.to_string())?);
+        let join_token = JoinToken::read(&job.join_token);
+        config.join_token = Some(join_token.map_err(|error| ClientError::JoinToken(error.into()))?);
         let addresses = job.members.iter().map(ToString::to_string);
         config.first_members = (1..).map(MemberId).zip(addresses).collect();
-        let member = Member::start(config).await.map_err(|error| error.to_string())?;
+        let member = Member::start(config).await?;
         let mut changes = member.status_changes();
         while member.status().view.is_none_or(|view| view.members.len() != job.members.len()) {
-            changes.changed().await.map_err(|_| String::from("the member stopped"))?;
+            changes.changed().await.map_err(|_| ClientError::MemberStopped)?;
         }
-        member.ready().await.map_err(|error| error.to_string())?;
+        member.ready().await?;
         let mut registry = Registry::default();
         member.register_metrics(&mut registry);
         Ok(Host { member, registry })
@@ -48,23 +49,23 @@ pub(super) struct InProcess {
 
 impl InProcess {
     /// A client with a session of its own.
-    pub async fn open(host: Option<&Host>) -> Result<InProcess, String> {
-        let host = host.ok_or("there is no member in this process")?;
+    pub async fn open(host: Option<&Host>) -> Result<InProcess, ClientError> {
+        let host = host.ok_or(ClientError::NoMember)?;
         Ok(InProcess { member: host.member.new_owner(), held: None })
     }
 }
 
 impl Client for InProcess {
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
-        let guard = self.member.mutex(lock.name).acquire().await.map_err(|error| error.to_string())?;
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
+        let guard = self.member.mutex(lock.name).acquire().await?;
         let fence = guard.fence();
         self.held = Some(guard);
         Ok(Some(fence))
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         match self.held.take() {
-            Some(guard) => guard.release().await.map_err(|error| error.to_string()),
+            Some(guard) => Ok(guard.release().await?),
             None => Ok(()),
         }
     }

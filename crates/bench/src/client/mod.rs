@@ -1,5 +1,6 @@
 //! A process of clients: the same loop for all engines.
 
+mod error;
 pub mod floor;
 mod library;
 mod member;
@@ -15,6 +16,7 @@ mod redlock;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+use self::error::ClientError;
 use crate::engine::Client as Kind;
 use crate::exclusion::{ExclusionChecker, Violation};
 use crate::job::{Figures, Go, Job, Said, now_ns};
@@ -22,6 +24,7 @@ use crate::workload::{Choice, Workload};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hdrhistogram::Histogram;
+use hdrhistogram::errors::{AdditionError, CreationError};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -37,10 +40,10 @@ const TURNS_IN_A_ROW: u64 = 64;
 /// The interface between the loop and a client of an engine.
 pub(crate) trait Client {
     /// Waits for a lock; returns its fence, if it has one.
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String>;
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError>;
 
     /// Releases the lock that was acquired last.
-    async fn release(&mut self) -> Result<(), String>;
+    async fn release(&mut self) -> Result<(), ClientError>;
 }
 
 /// A lock: its number and its name.
@@ -52,51 +55,64 @@ pub(crate) struct Lock<'a> {
 }
 
 /// The reason why a process cannot continue.
-enum BenchError {
-    Failed(String),
-    Violated(Violation),
-}
-
-impl From<String> for BenchError {
-    fn from(why: String) -> Self {
-        BenchError::Failed(why)
-    }
-}
-
-impl From<Violation> for BenchError {
-    fn from(violation: Violation) -> Self {
-        BenchError::Violated(violation)
-    }
+#[derive(Debug, thiserror::Error)]
+enum JobError {
+    /// Mutual exclusion was violated, or a fence did not rise.
+    #[error(transparent)]
+    Violated(#[from] Violation),
+    /// A client failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The runtime cannot be started.
+    #[error("cannot start: {0}")]
+    CannotStart(#[source] std::io::Error),
+    /// Standard input cannot be read.
+    #[error("cannot read the job: {0}")]
+    Read(#[source] std::io::Error),
+    /// Standard input does not contain a job, or the start of one.
+    #[error("this process must be started by `lockkeeper bench`: {0}")]
+    NoJob(#[source] serde_json::Error),
+    /// The task that reads standard input panicked.
+    #[error("{0}")]
+    Reader(#[source] tokio::task::JoinError),
+    /// This build does not contain the client.
+    #[error("this build has no client for {client:?}")]
+    NotBuilt {
+        /// The client.
+        client: Kind,
+    },
+    /// A grant of an engine with fences has none.
+    #[error("a grant has no fence")]
+    NoFence,
+    /// Latencies cannot be recorded.
+    #[error("{0}")]
+    Histogram(#[from] CreationError),
+    /// Latencies of several clients cannot be added.
+    #[error("{0}")]
+    Addition(#[from] AdditionError),
 }
 
 /// Performs the job that is given on standard input.
 pub fn run() -> ExitCode {
     let done = read().and_then(|job: Job| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-        runtime.block_on(serve(job))
+        runtime.map_err(JobError::CannotStart)?.block_on(serve(job))
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
-            let (why, violation) = match trouble {
-                BenchError::Failed(why) => (why, false),
-                BenchError::Violated(violation) => (violation.0, true),
-            };
-            say(&Said::Failed { why, violation });
+            let violation = matches!(trouble, JobError::Violated(_));
+            say(&Said::Failed { why: trouble.to_string(), violation });
             ExitCode::FAILURE
         }
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>() -> Result<T, BenchError> {
+fn read<T: serde::de::DeserializeOwned>() -> Result<T, JobError> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| format!("cannot read the job: {error}"))?;
-    let parsed = serde_json::from_str(&line);
-    parsed.map_err(|error| {
-        BenchError::Failed(format!("this process must be started by `lockkeeper bench`: {error}"))
-    })
+    read.map_err(JobError::Read)?;
+    serde_json::from_str(&line).map_err(JobError::NoJob)
 }
 
 fn say(said: &Said) {
@@ -105,7 +121,7 @@ fn say(said: &Said) {
     let _ = writeln!(out, "{}", serde_json::to_string(said).expect("plain data")).and_then(|()| out.flush());
 }
 
-async fn serve(job: Job) -> Result<(), BenchError> {
+async fn serve(job: Job) -> Result<(), JobError> {
     let host = match &job.member {
         Some(member) => Some(member::Host::start(member).await?),
         None => None,
@@ -133,16 +149,16 @@ async fn serve(job: Job) -> Result<(), BenchError> {
         #[cfg(feature = "postgres")]
         Kind::Postgres => measure(&job, host, |_| postgres::Postgres::open(&job.servers[0])).await,
         #[allow(unreachable_patterns, reason = "clients that this build does not contain")]
-        other => Err(BenchError::Failed(format!("this build has no client for {other:?}"))),
+        client => Err(JobError::NotBuilt { client }),
     }
 }
 
 /// Connects all clients of this process, warms up, waits for the other processes, and measures.
-async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
+async fn measure<C: Client, F: Future<Output = Result<C, ClientError>>>(
     job: &Job,
     host: Option<&member::Host>,
     open: impl Fn(usize) -> F,
-) -> Result<(), BenchError> {
+) -> Result<(), JobError> {
     let oracle = ExclusionChecker::new(job.oracle.as_deref(), job.workload.locks());
     let names: Vec<String> = (0..job.workload.locks()).map(|number| format!("bench/{number}")).collect();
     let mut clients = Vec::new();
@@ -184,9 +200,9 @@ async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
 }
 
 /// The next line of standard input, read without blocking the runtime.
-async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<T, BenchError> {
+async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<T, JobError> {
     let reading = tokio::task::spawn_blocking(read::<T>);
-    reading.await.unwrap_or_else(|error| Err(BenchError::Failed(error.to_string())))
+    reading.await.map_err(JobError::Reader)?
 }
 
 fn cpu_s() -> f64 {
@@ -195,7 +211,7 @@ fn cpu_s() -> f64 {
 }
 
 /// Runs all clients until a time. A single client runs without the overhead of a task set.
-async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), BenchError> {
+async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), JobError> {
     if let [one] = clients {
         return one.run(until_ns).await;
     }
@@ -214,8 +230,8 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn new() -> Result<Ledger, String> {
-        let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| error.to_string());
+    fn new() -> Result<Ledger, CreationError> {
+        let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3);
         Ok(Ledger { turns: 0, acquire: histogram()?, release: histogram()? })
     }
 
@@ -225,11 +241,10 @@ impl Ledger {
         self.release.saturating_record(release.as_nanos() as u64);
     }
 
-    fn add(&mut self, other: &Ledger) -> Result<(), String> {
-        let cannot = |error: hdrhistogram::errors::AdditionError| error.to_string();
+    fn add(&mut self, other: &Ledger) -> Result<(), AdditionError> {
         self.turns += other.turns;
-        self.acquire.add(&other.acquire).map_err(cannot)?;
-        self.release.add(&other.release).map_err(cannot)
+        self.acquire.add(&other.acquire)?;
+        self.release.add(&other.release)
     }
 }
 
@@ -245,7 +260,7 @@ struct Looping<'a, C> {
 
 impl<C: Client> Looping<'_, C> {
     /// Performs turns until a time. The turn that is not complete by then does not count.
-    async fn run(&mut self, until_ns: u64) -> Result<(), BenchError> {
+    async fn run(&mut self, until_ns: u64) -> Result<(), JobError> {
         let began = Instant::now();
         let end = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
         for turn in 1_u64.. {
@@ -261,7 +276,7 @@ impl<C: Client> Looping<'_, C> {
         Ok(())
     }
 
-    async fn turn(&mut self) -> Result<(Duration, Duration), BenchError> {
+    async fn turn(&mut self) -> Result<(Duration, Duration), JobError> {
         let number = self.choice.next_lock();
         let asked = Instant::now();
         let fence = self.client.acquire(Lock { number, name: &self.names[number] }).await?;
@@ -269,7 +284,7 @@ impl<C: Client> Looping<'_, C> {
         let is_lock = self.job.client != Kind::Floor;
         if is_lock {
             if self.job.fenced && fence.is_none() {
-                return Err(BenchError::Failed(String::from("a grant has no fence")));
+                return Err(JobError::NoFence);
             }
             self.oracle.enter(number, fence)?;
         }

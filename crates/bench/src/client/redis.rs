@@ -1,6 +1,6 @@
 //! One Redis server, with the recipe of its documentation.
 
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value, cmd};
 use std::time::Duration;
@@ -20,43 +20,41 @@ pub(super) struct Server {
 
 impl Server {
     /// Connects and loads the script.
-    pub async fn open(address: &str) -> Result<Server, String> {
-        let client = redis::Client::open(format!("redis://{address}")).map_err(|error| error.to_string())?;
+    pub async fn open(address: &str) -> Result<Server, ClientError> {
+        let client = redis::Client::open(format!("redis://{address}"))?;
         // A timer for each request would be a cost that other engines do not have.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let mut connection = connecting.await.map_err(|error| error.to_string())?;
-        let loading = cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await;
-        Ok(Server { connection, release: loading.map_err(|error| error.to_string())? })
+        let mut connection = connecting.await?;
+        let release = cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await?;
+        Ok(Server { connection, release })
     }
 
     /// Acquires the lock if it is free.
-    pub async fn take(&mut self, lock: &str, value: u64) -> Result<bool, String> {
+    pub async fn take(&mut self, lock: &str, value: u64) -> Result<bool, ClientError> {
         let mut set = Cmd::new();
         set.arg("SET").arg(lock).arg(value).arg("NX").arg("PX").arg(TTL_MS);
-        match self.connection.send_packed_command(&set).await {
-            Ok(Value::Okay) => Ok(true),
-            Ok(Value::Nil) => Ok(false),
-            Ok(other) => Err(format!("Redis replied {other:?}")),
-            Err(error) => Err(error.to_string()),
+        match self.connection.send_packed_command(&set).await? {
+            Value::Okay => Ok(true),
+            Value::Nil => Ok(false),
+            reply => Err(ClientError::RedisReply { reply }),
         }
     }
 
     /// Releases the lock if it is ours; returns whether it was.
-    pub async fn free(&mut self, lock: &str, value: u64) -> Result<bool, String> {
+    pub async fn free(&mut self, lock: &str, value: u64) -> Result<bool, ClientError> {
         let mut run = Cmd::new();
         run.arg("EVALSHA").arg(&self.release).arg(1).arg(lock).arg(value);
-        match self.connection.send_packed_command(&run).await {
-            Ok(Value::Int(deleted)) => Ok(deleted == 1),
-            Ok(other) => Err(format!("Redis replied {other:?}")),
-            Err(error) => Err(error.to_string()),
+        match self.connection.send_packed_command(&run).await? {
+            Value::Int(deleted) => Ok(deleted == 1),
+            reply => Err(ClientError::RedisReply { reply }),
         }
     }
 }
 
 /// A value that no other acquisition has.
-pub(super) fn random() -> Result<u64, String> {
-    getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))
+pub(super) fn random() -> Result<u64, ClientError> {
+    Ok(getrandom::u64()?)
 }
 
 /// A client of one server.
@@ -68,14 +66,14 @@ pub(super) struct Redis {
 
 impl Redis {
     /// Connects; waiters pause for `pause_ms` before they retry.
-    pub async fn open(address: &str, pause_ms: u64) -> Result<Redis, String> {
+    pub async fn open(address: &str, pause_ms: u64) -> Result<Redis, ClientError> {
         let pause = Duration::from_millis(pause_ms);
         Ok(Redis { server: Server::open(address).await?, held: None, pause })
     }
 }
 
 impl Client for Redis {
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
         let value = random()?;
         while !self.server.take(lock.name, value).await? {
             if !self.pause.is_zero() {
@@ -86,11 +84,11 @@ impl Client for Redis {
         Ok(None)
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         let Some((lock, value)) = self.held.take() else { return Ok(()) };
         match self.server.free(&lock, value).await? {
             true => Ok(()),
-            false => Err(format!("{lock} had been granted to another client")),
+            false => Err(ClientError::Expired { lock }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Redlock: the same lock at several Redis servers at once, held with a majority of them.
 
 use super::redis::{Server, random};
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -17,7 +17,7 @@ pub(super) struct Redlock {
 
 impl Redlock {
     /// Connects to all servers.
-    pub async fn open(addresses: &[String], client: usize, pause_ms: u64) -> Result<Redlock, String> {
+    pub async fn open(addresses: &[String], client: usize, pause_ms: u64) -> Result<Redlock, ClientError> {
         let opened = join_all(addresses.iter().map(|address| Server::open(address))).await;
         let servers = opened.into_iter().collect::<Result<_, _>>()?;
         Ok(Redlock { servers, held: None, random: client as u64, pause_ms })
@@ -29,7 +29,7 @@ impl Redlock {
 
     /// Requests the lock from all servers at once; returns as soon as a majority agrees, or cannot agree any
     /// more. The other requests are under way, and arrive before the release on the same connection.
-    async fn take(&mut self, lock: &str, value: u64) -> Result<bool, String> {
+    async fn take(&mut self, lock: &str, value: u64) -> Result<bool, ClientError> {
         let (majority, count) = (self.majority(), self.servers.len());
         let mut asked: FuturesUnordered<_> =
             self.servers.iter_mut().map(|server| server.take(lock, value)).collect();
@@ -44,7 +44,7 @@ impl Redlock {
     }
 
     /// Releases at all servers; waits for the replies of a majority.
-    async fn give_back(&mut self, lock: &str, value: u64) -> Result<usize, String> {
+    async fn give_back(&mut self, lock: &str, value: u64) -> Result<usize, ClientError> {
         let majority = self.majority();
         let mut asked: FuturesUnordered<_> =
             self.servers.iter_mut().map(|server| server.free(lock, value)).collect();
@@ -70,7 +70,7 @@ impl Redlock {
 }
 
 impl Client for Redlock {
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
         loop {
             let value = random()?;
             if self.take(lock.name, value).await? {
@@ -82,11 +82,11 @@ impl Client for Redlock {
         }
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         let Some((lock, value)) = self.held.take() else { return Ok(()) };
         match self.give_back(&lock, value).await? >= self.majority() {
             true => Ok(()),
-            false => Err(format!("a majority of the Redis servers had granted {lock} to another client")),
+            false => Err(ClientError::ExpiredAtMajority { lock }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! ZooKeeper's lock recipe: an ephemeral sequential node, and a watch on the preceding one.
 
-use super::{Client, Lock};
+use super::{Client, ClientError, Lock};
 use std::collections::HashSet;
 use std::time::Duration;
 use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error, EventType};
@@ -17,9 +17,9 @@ const OPEN: Acls<'static> = Acls::anyone_all();
 
 impl ZooKeeper {
     /// Connects.
-    pub async fn open(server: &str) -> Result<ZooKeeper, String> {
+    pub async fn open(server: &str) -> Result<ZooKeeper, ClientError> {
         let connector = Session::connector().with_session_timeout(Duration::from_secs(10));
-        let session = connector.connect(server).await.map_err(|error| error.to_string())?;
+        let session = connector.connect(server).await?;
         Ok(ZooKeeper { session, made: HashSet::new(), held: None })
     }
 
@@ -55,12 +55,12 @@ impl ZooKeeper {
 }
 
 impl Client for ZooKeeper {
-    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
-        self.enter(lock).await.map(Some).map_err(|error| error.to_string())
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, ClientError> {
+        Ok(Some(self.enter(lock).await?))
     }
 
-    async fn release(&mut self) -> Result<(), String> {
+    async fn release(&mut self) -> Result<(), ClientError> {
         let Some(node) = self.held.take() else { return Ok(()) };
-        self.session.delete(&node, None).await.map_err(|error| error.to_string())
+        Ok(self.session.delete(&node, None).await?)
     }
 }

@@ -1,13 +1,14 @@
 //! Lockkeeper's own daemons: processes of the same executable, as `lockkeeper up` starts them.
 
 use super::{Counts, Ground, Running, net, until};
-use crate::process::Server;
+use crate::error::FileError;
+use crate::process::{Server, ServerError};
 use lockkeeper_cluster::JoinToken;
 use rustix::process::Signal;
 use std::fmt::Write;
 
 /// Starts the members of one cluster, for clients of the native protocol or of etcd's.
-pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<Running, String> {
+pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<Running, ServerError> {
     let at = |port: &u16| format!("127.0.0.1:{port}");
     let [members, clients, http] =
         [net::free_ports(count)?, net::free_ports(count)?, net::free_ports(count)?];
@@ -16,7 +17,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
         let _ = writeln!(all, "{} = \"{}\"", place + 1, at(port));
     }
     let token = ground.folder("members")?.join("join-token");
-    JoinToken::read_or_create(&token).map_err(|error| error.to_string())?;
+    JoinToken::read_or_create(&token).map_err(|error| ServerError::JoinToken(error.into()))?;
     let mut processes = Vec::new();
     for place in 0..count {
         let folder = ground.folder(&format!("member-{}", place + 1))?;
@@ -28,7 +29,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
             at(&clients[place]),
             at(&http[place])
         );
-        std::fs::write(&file, config).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        std::fs::write(&file, config).map_err(FileError::write(&file))?;
         let mut command = ground.command(ground.program);
         command.arg("up").arg("--config").arg(&file);
         // An orderly shutdown would wait for holds, which has no use here.

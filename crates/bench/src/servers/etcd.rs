@@ -1,14 +1,14 @@
 //! Nodes of one etcd cluster, with default settings.
 
 use super::{Counts, Ground, Running, net, until, version_of};
-use crate::process::{Server, find};
+use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 
 /// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 1] = [("etcd", &[], "etcd-server")];
 
-pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
-    let program = find(NEEDS[0].0, NEEDS[0].1).ok_or("etcd is missing")?;
+pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerError> {
+    let program = find(NEEDS[0].0, NEEDS[0].1).ok_or(ServerError::Missing { program: "etcd" })?;
     let (peers, clients) = (net::free_ports(count)?, net::free_ports(count)?);
     let url = |port: &u16| format!("http://127.0.0.1:{port}");
     let cluster: Vec<String> =

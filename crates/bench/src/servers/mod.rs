@@ -8,11 +8,11 @@ mod postgres;
 mod redis;
 mod zookeeper;
 
-pub use net::free_ports;
+pub use net::{NetError, free_ports};
 
 use crate::engine::{Client, Engine, Servers as Kind};
-use crate::error::{BenchError, Missing};
-use crate::process::{Server, Tether, Used, find, used};
+use crate::error::{BenchError, FileError, Missing};
+use crate::process::{Server, ServerError, Tether, Used, find, used};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,10 +48,9 @@ impl Ground<'_> {
     }
 
     /// Creates a folder.
-    fn folder(&self, name: &str) -> Result<PathBuf, String> {
+    fn folder(&self, name: &str) -> Result<PathBuf, ServerError> {
         let folder = self.folder.join(name);
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        FileError::make_folder(&folder)?;
         Ok(folder)
     }
 }
@@ -104,7 +103,7 @@ impl Running {
     }
 
     /// The counters so far.
-    pub async fn counted(&self) -> Result<Counted, String> {
+    pub async fn counted(&self) -> Result<Counted, NetError> {
         match self.counts {
             Counts::Nothing => return Ok(Counted::default()),
             Counts::None => return Ok(Counted { messages: Some(0.0), syncs: Some(0.0) }),
@@ -128,7 +127,7 @@ impl Running {
     }
 
     /// An error if one of them has ended.
-    pub fn live(&mut self) -> Result<(), String> {
+    pub fn live(&mut self) -> Result<(), ServerError> {
         self.processes.iter_mut().try_for_each(Server::lives)
     }
 }
@@ -170,10 +169,10 @@ pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Benc
         Kind::Postgres => postgres::start(ground).await,
         Kind::Floor => floor(ground).await,
     };
-    started.map_err(|why| BenchError::Failed(format!("{} failed to start: {why}", engine.name)))
+    started.map_err(|source| BenchError::Start { engine: engine.name, source })
 }
 
-async fn floor(ground: &Ground<'_>) -> Result<Running, String> {
+async fn floor(ground: &Ground<'_>) -> Result<Running, ServerError> {
     let port = net::free_port()?;
     let mut command = ground.command(ground.program);
     command.args(["bench", "floor", &port.to_string()]);
@@ -189,12 +188,12 @@ async fn floor(ground: &Ground<'_>) -> Result<Running, String> {
 async fn until<F: Future<Output = bool>>(
     processes: &mut [Server],
     mut condition: impl FnMut() -> F,
-) -> Result<(), String> {
+) -> Result<(), ServerError> {
     let began = Instant::now();
     while !condition().await {
         processes.iter_mut().try_for_each(Server::lives)?;
         if began.elapsed() > PATIENCE {
-            return Err(format!("it does not accept requests after {} s", PATIENCE.as_secs()));
+            return Err(ServerError::NotServing { patience: PATIENCE });
         }
         tokio::time::sleep(LOOK).await;
     }

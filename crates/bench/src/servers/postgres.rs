@@ -1,7 +1,7 @@
 //! A PostgreSQL server, with default settings.
 
 use super::{Counts, Ground, Running, net, until, version_of};
-use crate::process::{Server, find};
+use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -19,16 +19,17 @@ const FOLDERS: &[&str] = &[
 pub const NEEDS: [(&str, &[&str], &str); 2] =
     [("initdb", FOLDERS, "postgresql"), ("postgres", FOLDERS, "postgresql")];
 
-pub async fn start(ground: &Ground<'_>) -> Result<Running, String> {
-    let initdb = find("initdb", FOLDERS).ok_or("initdb is missing")?;
+pub async fn start(ground: &Ground<'_>) -> Result<Running, ServerError> {
+    let initdb = find("initdb", FOLDERS).ok_or(ServerError::Missing { program: "initdb" })?;
     let postgres = initdb.with_file_name("postgres");
     let folder = ground.folder("postgres")?;
     give_away(ground.folder, &folder)?;
     let mut made = as_postgres(&initdb, false);
     made.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]);
-    let made = made.arg("-D").arg(folder.join("data")).output().map_err(|error| error.to_string())?;
+    let made = made.arg("-D").arg(folder.join("data")).output().map_err(ServerError::Prepare)?;
     if !made.status.success() {
-        return Err(format!("initdb: {}", String::from_utf8_lossy(&made.stderr).trim()));
+        let stderr = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+        return Err(ServerError::InitDb { stderr });
     }
     let port = net::free_port()?;
     let mut command = as_postgres(&postgres, true);
@@ -69,15 +70,15 @@ fn as_postgres(program: &Path, serves: bool) -> Command {
 }
 
 /// Gives the user `postgres` access to its folder, and to the one around it.
-fn give_away(around: &Path, folder: &Path) -> Result<(), String> {
+fn give_away(around: &Path, folder: &Path) -> Result<(), ServerError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let run = |program: &str, arguments: &[&str], path: &Path| {
+    let run = |program: &'static str, arguments: &[&str], path: &Path| {
         let done = Command::new(program).args(arguments).arg(path).status();
-        match done.map_err(|error| error.to_string())?.success() {
+        match done.map_err(ServerError::Prepare)?.success() {
             true => Ok(()),
-            false => Err(format!("{program} {} fails; is there a user postgres?", path.display())),
+            false => Err(ServerError::GiveAway { program, path: path.into() }),
         }
     };
     run("chmod", &["o+x"], around)?;

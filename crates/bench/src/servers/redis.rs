@@ -1,14 +1,14 @@
 //! Redis servers, with default settings.
 
 use super::{Counts, Ground, Running, net, until, version_of};
-use crate::process::{Server, find};
+use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 
 /// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 1] = [("redis-server", &[], "redis-server")];
 
-pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
-    let program = find(NEEDS[0].0, NEEDS[0].1).ok_or("redis-server is missing")?;
+pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerError> {
+    let program = find(NEEDS[0].0, NEEDS[0].1).ok_or(ServerError::Missing { program: "redis-server" })?;
     let (mut processes, mut addresses) = (Vec::new(), Vec::new());
     for port in net::free_ports(count)? {
         let folder = ground.folder(&format!("redis-{port}"))?;

@@ -1,7 +1,7 @@
 //! Nodes of one ZooKeeper ensemble, with default settings.
 
 use super::{Counts, Ground, Running, net, until};
-use crate::process::{Server, find};
+use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 use std::fmt::Write;
 
@@ -13,9 +13,9 @@ const JARS: &[&str] = &["/usr/share/java"];
 pub const NEEDS: [(&str, &[&str], &str); 2] =
     [("java", &[], "default-jre-headless"), (JAR, JARS, "zookeeper")];
 
-pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
-    let java = find("java", &[]).ok_or("java is missing")?;
-    let jar = find(JAR, JARS).ok_or("zookeeper.jar is missing")?;
+pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerError> {
+    let java = find("java", &[]).ok_or(ServerError::Missing { program: "java" })?;
+    let jar = find(JAR, JARS).ok_or(ServerError::Missing { program: "zookeeper.jar" })?;
     let [peers, elections, clients] =
         [net::free_ports(count)?, net::free_ports(count)?, net::free_ports(count)?];
     let mut ensemble = String::new();
@@ -39,7 +39,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
         }
         let written = std::fs::write(folder.join("zoo.cfg"), config)
             .and_then(|()| std::fs::write(data.join("myid"), (n + 1).to_string()));
-        written.map_err(|error| format!("cannot write ZooKeeper's configuration: {error}"))?;
+        written.map_err(ServerError::ZooKeeperConfig)?;
         let mut command = ground.command(&java);
         command.args(["-Xmx512m", "-cp"]).arg(&jar);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(folder.join("zoo.cfg"));

@@ -66,6 +66,21 @@ impl Algorithms {
     }
 }
 
+/// An algorithm that is not in the registry.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no algorithm `{algorithm}`; `lockkeeper algorithms` lists them")]
+pub struct UnknownAlgorithm {
+    algorithm: String,
+}
+
+/// Rejects a mutual exclusion algorithm that is not in the registry.
+pub fn refuse_unknown(algorithm: &str) -> Result<(), UnknownAlgorithm> {
+    match registry::find(algorithm) {
+        Some(_) => Ok(()),
+        None => Err(UnknownAlgorithm { algorithm: algorithm.into() }),
+    }
+}
+
 /// The family of all elections.
 const ELECTION: &str = "election";
 

@@ -2,7 +2,7 @@
 
 use super::bench_lab::{Check, Growth, Sim, search_here};
 use super::bench_locks::Locks;
-use crate::exit;
+use crate::exit::CliError;
 use lockkeeper_bench::BenchError;
 use lockkeeper_bench::locks::Program;
 use lockkeeper_bench::process::Tether;
@@ -52,25 +52,58 @@ impl Bench {
             BenchCommand::Client => lockkeeper_bench::client::run(),
             BenchCommand::Floor { port } => match lockkeeper_bench::client::floor::serve(port) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => exit::fail(exit::CANNOT_RUN, &error),
+                Err(error) => CliError::cannot_run(error).report(),
             },
         }
     }
 }
 
+/// A number on the command line that is out of range.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(super) enum NumberError {
+    /// The text is not a number.
+    #[error("this is not a number")]
+    NotANumber,
+    /// The number is too small or too large.
+    #[error("from {least} to {most}")]
+    OutOfRange {
+        /// The smallest number.
+        least: f64,
+        /// The largest number.
+        most: f64,
+    },
+    /// The text is not a number, which should be a duration in seconds.
+    #[error("this is not a number of seconds")]
+    NotSeconds,
+    /// The duration is too short or too long.
+    #[error("from {least} to {most} seconds")]
+    SecondsOutOfRange {
+        /// The shortest duration.
+        least: f64,
+        /// The longest duration.
+        most: f64,
+    },
+}
+
 /// Parses a duration of measurement.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| String::from("this is not a number of seconds"))?;
-    if (0.05..=3600.0).contains(&seconds) {
+pub(super) fn seconds(text: &str) -> Result<f64, NumberError> {
+    let (least, most) = (0.05, 3600.0);
+    let seconds: f64 = text.parse().map_err(|_| NumberError::NotSeconds)?;
+    if (least..=most).contains(&seconds) {
         Ok(seconds)
     } else {
-        Err(String::from("from 0.05 to 3600 seconds"))
+        Err(NumberError::SecondsOutOfRange { least, most })
     }
 }
 
+/// The path of this program is unknown.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot find this program: {0}")]
+pub(super) struct NoProgram(#[source] std::io::Error);
+
 /// The path of this program, and the prefix of command lines for processes that must not outlive it.
-pub(super) fn program() -> Result<Program, String> {
-    let path = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+pub(super) fn program() -> Result<Program, NoProgram> {
+    let path = std::env::current_exe().map_err(NoProgram)?;
     let words = [
         path.display().to_string(),
         super::supervise::DIE_WITH_PARENT.into(),
@@ -80,27 +113,41 @@ pub(super) fn program() -> Result<Program, String> {
     Ok(Program { path, tether })
 }
 
-/// Prints an error, and returns the exit code for it.
-pub(super) fn failed(trouble: &BenchError) -> ExitCode {
-    let code = match trouble {
-        BenchError::Violated { .. } => exit::VIOLATED,
-        BenchError::Missing(_) | BenchError::Failed(_) => exit::CANNOT_RUN,
-    };
-    exit::fail(code, trouble)
+impl From<BenchError> for CliError {
+    fn from(error: BenchError) -> Self {
+        match error {
+            BenchError::Violated { .. } => Self::Violated(error.into()),
+            other => Self::cannot_run(other),
+        }
+    }
 }
 
 /// Runs work to its end, or until a signal ends the command; the processes that it has started then end too.
-pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, ExitCode> {
+pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, CliError> {
     use tokio::signal::unix::{SignalKind, signal};
-    let cannot = |error: std::io::Error| exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(CliError::CannotStart)?.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::CannotStart)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(CliError::CannotStart)?;
         tokio::select! {
-            done = work => done.map_err(|trouble| failed(&trouble)),
-            _ = interrupt.recv() => Err(exit::fail(exit::INTERRUPTED, &"stopped; what was started has ended")),
-            _ = terminate.recv() => Err(exit::fail(exit::INTERRUPTED, &"stopped; what was started has ended")),
+            done = work => Ok(done?),
+            _ = interrupt.recv() => Err(CliError::Stopped),
+            _ = terminate.recv() => Err(CliError::Stopped),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_measurements_have_limits() {
+        assert_eq!(seconds("0.05"), Ok(0.05));
+        assert_eq!(seconds("x"), Err(NumberError::NotSeconds));
+        for text in ["0", "-1", "3601", "nan"] {
+            assert_eq!(seconds(text), Err(NumberError::SecondsOutOfRange { least: 0.05, most: 3600.0 }));
+        }
+        assert_eq!(seconds("0").unwrap_err().to_string(), "from 0.05 to 3600 seconds");
+    }
 }

@@ -1,11 +1,12 @@
 //! `lockkeeper bench sim`, `bench check` and `bench growth`: the speed of the lab, and the cost of growth.
 
-use super::bench::until_interrupted;
-use crate::{exit, print_line};
+use super::algorithms::refuse_unknown;
+use super::bench::{NumberError, until_interrupted};
+use crate::exit::CliError;
+use crate::print_line;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use lockkeeper_bench::checker::{Searched, Searcher, search};
 use lockkeeper_bench::{BenchError, growth, simulator};
-use lockkeeper_core::registry;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -29,9 +30,10 @@ pub struct Sim {
     json: bool,
 }
 
-fn part(text: &str) -> Result<f64, String> {
-    let part: f64 = text.parse().map_err(|_| String::from("this is not a number"))?;
-    if (0.001..=10.0).contains(&part) { Ok(part) } else { Err(String::from("from 0.001 to 10")) }
+fn part(text: &str) -> Result<f64, NumberError> {
+    let (least, most) = (0.001, 10.0);
+    let part: f64 = text.parse().map_err(|_| NumberError::NotANumber)?;
+    if (least..=most).contains(&part) { Ok(part) } else { Err(NumberError::OutOfRange { least, most }) }
 }
 
 impl Sim {
@@ -43,7 +45,7 @@ impl Sim {
         spinner.finish_and_clear();
         let speeds = match measured {
             Ok(speeds) => speeds,
-            Err(why) => return exit::fail(exit::USAGE, &why),
+            Err(error) => return CliError::usage(error).report(),
         };
         if self.json {
             print_line!("{}", serde_json::to_string(&speeds).expect("numbers are plain data"));
@@ -92,7 +94,7 @@ impl Check {
         spinner.finish_and_clear();
         let searched = match searched {
             Ok(searched) => searched,
-            Err(why) => return exit::fail(exit::CANNOT_RUN, &why),
+            Err(error) => return CliError::cannot_run(error).report(),
         };
         if self.json {
             print_line!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
@@ -125,20 +127,21 @@ impl Check {
     }
 
     /// The best search of each program; the programs take turns.
-    fn search_all(&self, spinner: &ProgressBar) -> Result<Vec<Searched>, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    fn search_all(&self, spinner: &ProgressBar) -> Result<Vec<Searched>, SearchError> {
+        let program = std::env::current_exe().map_err(SearchError::Program)?;
         let mut best: Vec<Searched> = Vec::new();
         for turn in 1..=self.repeat {
             for by in Searcher::built() {
                 spinner.set_message(format!("{} ({turn} of {})", by.name(), self.repeat));
                 let mut command = Command::new(&program);
                 command.args(["bench", "search", by.name(), &self.max_clock.to_string()]);
-                let output = command.output().map_err(|error| format!("cannot start a search: {error}"))?;
-                let one: Searched = serde_json::from_slice(&output.stdout)
-                    .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+                let output = command.output().map_err(SearchError::Start)?;
+                let one: Searched = serde_json::from_slice(&output.stdout).map_err(|_| {
+                    SearchError::Failed { stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned() }
+                })?;
                 match best.iter_mut().find(|known| known.by == *by) {
                     Some(known) if known.states != one.states => {
-                        return Err(format!("{} found another number of states the second time", by.name()));
+                        return Err(SearchError::Varies { by: *by });
                     }
                     Some(known) if known.cpu_s <= one.cpu_s => {}
                     Some(known) => *known = one,
@@ -148,23 +151,57 @@ impl Check {
         }
         match &best[..] {
             [ours, theirs] if ours.states != theirs.states => {
-                Err(format!("the two disagree: {} and {} distinct states", ours.states, theirs.states))
+                Err(SearchError::Disagree { ours: ours.states, theirs: theirs.states })
             }
             _ => Ok(best),
         }
     }
 }
 
+/// The reason why searches cannot be compared.
+#[derive(Debug, thiserror::Error)]
+enum SearchError {
+    /// The checker does not exist.
+    #[error("lockkeeper or stateright?")]
+    UnknownSearcher,
+    /// The path of this program is unknown.
+    #[error("{0}")]
+    Program(#[source] std::io::Error),
+    /// The process of a search cannot be started.
+    #[error("cannot start a search: {0}")]
+    Start(#[source] std::io::Error),
+    /// The process of a search failed.
+    #[error("{stderr}")]
+    Failed {
+        /// Its output on standard error.
+        stderr: String,
+    },
+    /// Two searches of one checker found different numbers of states.
+    #[error("{} found another number of states the second time", by.name())]
+    Varies {
+        /// The checker.
+        by: Searcher,
+    },
+    /// The checkers found different numbers of states.
+    #[error("the two disagree: {ours} and {theirs} distinct states")]
+    Disagree {
+        /// The number of states that this project's checker found.
+        ours: u64,
+        /// The number of states that the other checker found.
+        theirs: u64,
+    },
+}
+
 /// Runs one search in this process.
 pub fn search_here(by: &str, max_clock: u8) -> ExitCode {
     let known = [Searcher::Lockkeeper, Searcher::Stateright].into_iter().find(|known| known.name() == by);
-    let Some(known) = known else { return exit::fail(exit::USAGE, &"lockkeeper or stateright?") };
+    let Some(known) = known else { return CliError::usage(SearchError::UnknownSearcher).report() };
     match search(known, max_clock) {
         Ok(searched) => {
             print_line!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
             ExitCode::SUCCESS
         }
-        Err(why) => exit::fail(exit::CANNOT_RUN, &why),
+        Err(error) => CliError::cannot_run(error).report(),
     }
 }
 
@@ -209,17 +246,15 @@ pub struct Growth {
 impl Growth {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        if registry::find(&self.algorithm).is_none() {
-            let what =
-                format!("there is no algorithm `{}`; `lockkeeper algorithms` lists them", self.algorithm);
-            return exit::fail(exit::USAGE, &what);
+        if let Err(error) = refuse_unknown(&self.algorithm) {
+            return CliError::usage(error).report();
         }
         let spinner = spinner();
         let measured = until_interrupted(self.measure(&spinner));
         spinner.finish_and_clear();
         let (beside, among) = match measured {
             Ok(measured) => measured,
-            Err(code) => return code,
+            Err(error) => return error.report(),
         };
         if self.json {
             print_line!(

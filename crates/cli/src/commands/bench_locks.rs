@@ -1,6 +1,7 @@
 //! `lockkeeper bench locks`: engines side by side.
 
-use super::bench::{failed, program, seconds, until_interrupted};
+use super::bench::{program, seconds, until_interrupted};
+use crate::exit::CliError;
 use crate::table;
 use crate::{exit, print_line};
 use comfy_table::Table;
@@ -77,34 +78,32 @@ pub struct Locks {
 impl Locks {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let plan = match self.plan() {
-            Ok(plan) => plan,
-            Err(what) => return exit::fail(exit::USAGE, &what),
-        };
-        if let Err(trouble) = plan.check() {
-            return failed(&trouble);
-        }
-        let report = match measure(&plan) {
-            Ok(report) => report,
-            Err(code) => return code,
-        };
+        exit::code(self.compare())
+    }
+
+    fn compare(self) -> Result<ExitCode, CliError> {
+        let plan = self.plan()?;
+        plan.check()?;
+        let report = measure(&plan)?;
         print(&report, &plan);
         let written = self.json.iter().map(|file| report.write_json(file));
         match written.chain(self.report.iter().map(|folder| report.write_page(folder))).find_map(Result::err)
         {
-            Some(why) => exit::fail(exit::IO, &why),
-            None if report.failures.is_empty() => ExitCode::SUCCESS,
-            None => exit::fail(exit::CANNOT_RUN, &format!("not measured: {}", report.failures.join("; "))),
+            Some(error) => Err(CliError::io(error)),
+            None if report.failures.is_empty() => Ok(ExitCode::SUCCESS),
+            None => Err(CliError::cannot_run(NotMeasured { failures: report.failures })),
         }
     }
 
-    fn plan(&self) -> Result<Plan, String> {
+    fn plan(&self) -> Result<Plan, CliError> {
         let engines: Vec<&'static Engine> = if self.engines.is_empty() {
             available()
         } else {
-            self.engines.iter().map(|name| Engine::parse(name)).collect::<Result<_, _>>()?
+            let engines = self.engines.iter().map(|name| Engine::parse(name));
+            engines.collect::<Result<_, _>>().map_err(CliError::usage)?
         };
-        let workloads = self.workloads.iter().map(|name| Workload::parse(name)).collect::<Result<_, _>>()?;
+        let workloads = self.workloads.iter().map(|name| Workload::parse(name));
+        let workloads = workloads.collect::<Result<_, _>>().map_err(CliError::usage)?;
         Ok(Plan {
             engines,
             workloads,
@@ -115,11 +114,20 @@ impl Locks {
     }
 }
 
+/// Some runs failed.
+#[derive(Debug, thiserror::Error)]
+#[error("not measured: {}", failures.join("; "))]
+struct NotMeasured {
+    /// The failed runs, each with the reason.
+    failures: Vec<String>,
+}
+
 /// All engines that can be measured here. Prints the others with the reason.
 fn available() -> Vec<&'static Engine> {
     let can = |engine: &&Engine| {
         let missing = servers::missing(engine).iter().map(ToString::to_string).collect::<Vec<_>>();
-        let why = engine.not_built().or_else(|| (!missing.is_empty()).then(|| missing.join("; ")));
+        let not_built = engine.not_built().map(|not_built| not_built.to_string());
+        let why = not_built.or_else(|| (!missing.is_empty()).then(|| missing.join("; ")));
         if let Some(why) = &why {
             eprintln!("lockkeeper: left out: {why}");
         }
@@ -128,8 +136,8 @@ fn available() -> Vec<&'static Engine> {
     ENGINES.iter().filter(can).collect()
 }
 
-fn measure(plan: &Plan) -> Result<Report, ExitCode> {
-    let program = program().map_err(|error| exit::fail(exit::CANNOT_RUN, &error))?;
+fn measure(plan: &Plan) -> Result<Report, CliError> {
+    let program = program().map_err(CliError::cannot_run)?;
     let bar = ProgressBar::with_draw_target(Some(plan.runs() as u64), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} left: {msg}");
     bar.set_style(style.expect("the template is tested by every run"));

@@ -3,7 +3,10 @@
 use super::check_cluster::ClusterFlags;
 use super::check_many::{check_all, check_mutants};
 use super::flag_table::{self, Job, Jobs};
+use super::lab_error::LabError;
 use super::sim::{known, settings};
+use crate::exit::CliError;
+use crate::file_error::FileError;
 use crate::{exit, print_line};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,7 +18,7 @@ use lockkeeper_lab::property::Property;
 use lockkeeper_lab::simulator::spec::parse_holders;
 use lockkeeper_lab::{Error, Scenario};
 use rustix::time::{ClockId, clock_gettime};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -188,15 +191,16 @@ impl Jobs for Check {
 
 impl Check {
     pub fn run(self) -> ExitCode {
+        exit::code(self.check())
+    }
+
+    fn check(self) -> Result<ExitCode, CliError> {
         let budget = Budget::new(self.limits(), self.max_seconds);
         if self.cluster.cluster {
             let algorithm = self.algorithm.as_deref().unwrap_or("naimi-trehel");
             return self.cluster.check(algorithm, (self.crashes, self.restarts), &budget, self.json);
         }
-        let spec = match self.spec() {
-            Ok(spec) => spec,
-            Err(what) => return exit::fail(exit::USAGE, &what),
-        };
+        let spec = self.spec()?;
         if self.all {
             return check_all(&spec, &budget, self.json);
         }
@@ -204,22 +208,17 @@ impl Check {
             return check_mutants(self.json);
         }
         let watch = Stopwatch::start();
-        let report = match budget.spend(&spec) {
-            Ok(report) => report,
-            Err(error) => return exit::fail(exit::USAGE, &error),
-        };
-        if let Err(error) = self.write(&report) {
-            return exit::fail(exit::IO, &error);
-        }
+        let report = budget.spend(&spec).map_err(CliError::usage)?;
+        self.write(&report).map_err(CliError::io)?;
         if self.json {
             print_line!("{}", json(&report, watch.took()));
         } else {
             print(&report, watch.took());
         }
-        verdict(&report)
+        Ok(verdict(&report))
     }
 
-    fn spec(&self) -> Result<CheckSpec, String> {
+    fn spec(&self) -> Result<CheckSpec, LabError> {
         let algorithm = self.algorithm.as_deref().unwrap_or_default();
         if !algorithm.is_empty() && ModelKind::of(algorithm).is_none() {
             known(algorithm)?;
@@ -232,7 +231,8 @@ impl Check {
             .with(Fault::Duplicate, self.duplicates)
             .with(Fault::Forget, self.forgets)
             .with(Fault::Suspicion, self.suspicions);
-        let holders = self.holder.as_ref().map(|holders| parse_holders(holders, self.sites)).transpose()?;
+        let holders = self.holder.as_ref().map(|holders| parse_holders(holders, self.sites)).transpose();
+        let holders = holders.map_err(LabError::parameter)?;
         Ok(CheckSpec {
             requests,
             fifo: if self.non_fifo { Some(false) } else { self.fifo.then_some(true) },
@@ -261,7 +261,7 @@ impl Check {
     }
 
     /// Writes the counterexample to the files that the flags name.
-    fn write(&self, report: &CheckReport) -> Result<(), Error> {
+    fn write(&self, report: &CheckReport) -> Result<(), LabError> {
         let Some(found) = &report.counterexample else {
             if self.svg.is_some() || self.trace.is_some() {
                 eprintln!("no property is violated, so there is no counterexample to write");
@@ -271,18 +271,14 @@ impl Check {
         // Only message-passing algorithms have these flags; their counterexamples are scenarios.
         let Some(text) = &found.scenario else { return Ok(()) };
         if let Some(path) = &self.trace {
-            std::fs::write(path, text).map_err(|error| named(error, path))?;
+            std::fs::write(path, text).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
         }
         if let Some(path) = &self.svg {
-            let scenario = Scenario::parse("counterexample", text).map_err(Error::Usage)?;
+            let scenario = Scenario::parse("counterexample", text).map_err(LabError::scenario)?;
             super::replay::draw(&scenario, path)?;
         }
         Ok(())
     }
-}
-
-fn named(error: std::io::Error, path: &Path) -> Error {
-    Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// The limits of a search, and its progress bar.
@@ -468,14 +464,21 @@ fn print_coverage(report: &CheckReport) {
     }
 }
 
-fn parse_property(text: &str) -> Result<Property, String> {
+/// A name that no property has.
+#[derive(Debug, thiserror::Error)]
+#[error("the properties are {}", known.join(", "))]
+struct UnknownProperty {
+    /// The names of all properties.
+    known: Vec<String>,
+}
+
+fn parse_property(text: &str) -> Result<Property, UnknownProperty> {
     let kinds = [ModelKind::MutualExclusion, ModelKind::Registers, ModelKind::Election];
     let mut all: Vec<Property> = kinds.iter().flat_map(|kind| kind.properties()).copied().collect();
     all.sort();
     all.dedup();
-    let names = || all.iter().map(|property| property.slug()).collect::<Vec<_>>().join(", ");
     let found = all.iter().find(|property| property.slug() == text).copied();
-    found.ok_or_else(|| format!("the properties are {}", names()))
+    found.ok_or_else(|| UnknownProperty { known: all.iter().map(|property| property.slug()).collect() })
 }
 
 /// A number with commas as thousands separators.

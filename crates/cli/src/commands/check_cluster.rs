@@ -1,6 +1,7 @@
 //! `lockkeeper check --cluster`: whole members of a small cluster, in every order of events during view changes.
 
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
+use crate::exit::CliError;
 use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_cluster_lab::BugSwitch;
@@ -59,28 +60,28 @@ pub struct ClusterFlags {
 }
 
 impl ClusterFlags {
-    pub fn check(&self, algorithm: &str, faults: (u8, u8), budget: &Budget, as_json: bool) -> ExitCode {
+    pub fn check(
+        &self,
+        algorithm: &str,
+        faults: (u8, u8),
+        budget: &Budget,
+        as_json: bool,
+    ) -> Result<ExitCode, CliError> {
         let watch = Stopwatch::start();
-        let bug = match self.bug.as_deref().map(BugSwitch::parse).transpose() {
-            Ok(bug) => bug,
-            Err(unknown) => return exit::fail(exit::USAGE, &unknown.to_string()),
-        };
+        let bug = self.bug.as_deref().map(BugSwitch::parse).transpose().map_err(CliError::usage)?;
         let bounds = self.bounds(faults);
         let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, bug, go_on));
-        let answer = match found {
-            Ok(answer) => answer,
-            Err(what) => return exit::fail(exit::USAGE, &what),
-        };
+        let answer = found.map_err(CliError::usage)?;
         if as_json {
             print_line!("{}", in_json(algorithm, &answer, watch.took()));
         } else {
             print(algorithm, &bounds, &answer, watch.took());
         }
-        match answer {
+        Ok(match answer {
             SearchResult { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
             SearchResult { complete: false, .. } => ExitCode::from(exit::UNFINISHED),
             _ => ExitCode::SUCCESS,
-        }
+        })
     }
 
     fn bounds(&self, (crashes, restarts): (u8, u8)) -> Bounds {

@@ -1,6 +1,7 @@
 //! `lockkeeper check --all` and `--mutants`.
 
 use super::check::{Budget, Stopwatch, Took, grouped, json};
+use crate::exit::CliError;
 use crate::{exit, print_line};
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
@@ -11,16 +12,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Checks every algorithm of the registry, one after the other.
-pub fn check_all(spec: &CheckSpec, budget: &Budget, as_json: bool) -> ExitCode {
+pub fn check_all(spec: &CheckSpec, budget: &Budget, as_json: bool) -> Result<ExitCode, CliError> {
     let mut rows = Vec::new();
     let (mut violated, mut unfinished) = (false, false);
     for entry in registry::ALL {
         let spec = CheckSpec { algorithm: entry.about.slug.into(), ..spec.clone() };
         let watch = Stopwatch::start();
-        let report = match budget.spend(&spec) {
-            Ok(report) => report,
-            Err(error) => return exit::fail(exit::USAGE, &error),
-        };
+        let report = budget.spend(&spec).map_err(CliError::usage)?;
         if as_json {
             print_line!("{}", json(&report, watch.took()));
         }
@@ -33,11 +31,11 @@ pub fn check_all(spec: &CheckSpec, budget: &Budget, as_json: bool) -> ExitCode {
     if !as_json {
         print_all(&rows);
     }
-    match (violated, unfinished) {
+    Ok(match (violated, unfinished) {
         (true, _) => ExitCode::from(exit::VIOLATED),
         (false, true) => ExitCode::from(exit::UNFINISHED),
         (false, false) => ExitCode::SUCCESS,
-    }
+    })
 }
 
 fn print_all(rows: &[(CheckReport, Duration)]) {
@@ -67,7 +65,7 @@ fn print_all(rows: &[(CheckReport, Duration)]) {
 }
 
 /// Checks all mutants, on all cores.
-pub fn check_mutants(as_json: bool) -> ExitCode {
+pub fn check_mutants(as_json: bool) -> Result<ExitCode, CliError> {
     let started = Instant::now();
     let exhibits: Vec<Exhibit> = gallery::all();
     let found: Vec<_> = exhibits.par_iter().map(|exhibit| exhibit.catch(|_| true)).collect();
@@ -76,10 +74,7 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
     table.set_header(["", "what breaks", "steps", "sites × requests", "states"]);
     let mut missed = 0;
     for (exhibit, found) in exhibits.iter().zip(found) {
-        let caught: Option<Caught> = match found {
-            Ok(caught) => caught,
-            Err(error) => return exit::fail(exit::USAGE, &error),
-        };
+        let caught: Option<Caught> = found.map_err(CliError::usage)?;
         let Some((caught, (property, steps))) =
             caught.and_then(|caught| caught.how().map(|how| (caught, how)))
         else {
@@ -108,5 +103,5 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
             started.elapsed().as_secs_f64()
         );
     }
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) })
 }

@@ -1,10 +1,10 @@
 //! `lockkeeper choose`: recommends an algorithm for a system, with measured reasons.
 
 use super::explain::hanging;
-use crate::{exit, print_line, progress};
+use crate::exit::CliError;
+use crate::{print_line, progress};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use lockkeeper_lab::Error;
 use lockkeeper_lab::comparison::choose::{self, Advice, Fairness, Topology, Wish, choose};
 use lockkeeper_lab::comparison::table::number;
 use lockkeeper_lab::simulator::spec::LoadSpec;
@@ -101,8 +101,7 @@ impl Choose {
                 print(&wish, &advice);
                 ExitCode::SUCCESS
             }
-            Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
-            Err(error) => exit::fail(exit::USAGE, &error),
+            Err(error) => CliError::from(error).report(),
         }
     }
 }

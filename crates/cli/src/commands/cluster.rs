@@ -1,9 +1,12 @@
 //! `lockkeeper cluster`: configurations and certificates for the members of a cluster.
 
-use super::cluster_address::{Address, refuse_clashes};
-use super::token;
-use crate::exit;
+use super::algorithms::{UnknownAlgorithm, refuse_unknown};
+use super::cluster_address::{Address, AddressError, refuse_clashes};
+use super::token::{self, TokenError};
+use crate::exit::{self, BoxError, CliError};
+use crate::file_error::FileError;
 use lockkeeper_cluster::{Authority, JoinToken, MemberId, authority};
+use lockkeeper_daemon::Config;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -82,7 +85,9 @@ impl Cluster {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let done = match self.command {
-            ClusterCommand::Set { changes, on } => return super::operator::set(&changes, on),
+            ClusterCommand::Set { changes, on } => {
+                return exit::code(super::operator::set(&changes, on));
+            }
             ClusterCommand::Init { members, out, name, algorithm, days } => {
                 init(&members, &out, &name, &algorithm, days)
             }
@@ -91,23 +96,127 @@ impl Cluster {
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => exit::fail(exit::USAGE, &error),
+            Err(error) => CliError::usage(error).report(),
         }
     }
 }
 
-fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) -> Result<(), String> {
-    if lockkeeper_core::registry::find(algorithm).is_none() {
-        return Err(format!("there is no algorithm `{algorithm}`; `lockkeeper algorithms` lists them"));
+/// The reason why the files of a cluster or of a member cannot be written.
+#[derive(Debug, thiserror::Error)]
+enum ClusterError {
+    /// The algorithm does not exist.
+    #[error(transparent)]
+    Algorithm(#[from] UnknownAlgorithm),
+    /// An address is wrong, or clashes with another one of the same cluster.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The new member is not given by number and address.
+    #[error("`{text}` is not NUMBER=host:port; write for example 4=d:7420")]
+    NotAMember {
+        /// The member as given.
+        text: String,
+    },
+    /// The number of the new member is not a number.
+    #[error("`{text}` is no member's number")]
+    NotANumber {
+        /// The number as given.
+        text: String,
+    },
+    /// The folder has a cluster already.
+    #[error(
+        "{folder} holds a cluster already ({key} exists): add a member with `lockkeeper cluster add`, or write the new \
+         cluster to another folder with --out"
+    )]
+    SecondCluster {
+        /// The folder.
+        folder: PathBuf,
+        /// The key of the existing cluster's authority.
+        key: PathBuf,
+    },
+    /// It is unknown whether the folder has a cluster.
+    #[error("cannot look for {key}: {source}")]
+    LookForKey {
+        /// The key of a cluster's authority.
+        key: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The number belongs to an existing member.
+    #[error(
+        "member {number} exists already, at {address}; give the new member another number (`lockkeeper cluster renew \
+         {number}` makes new certificates for the existing one)"
+    )]
+    MemberExists {
+        /// The number.
+        number: u32,
+        /// The address of the existing member.
+        address: String,
+    },
+    /// The address clashes with that of an existing member.
+    #[error(
+        "{clash}; if member {number} was given up with `lockkeeper leave --dead {number}`, delete {folder} first"
+    )]
+    ClashesWithMember {
+        /// The clash.
+        #[source]
+        clash: AddressError,
+        /// The number of the existing member.
+        number: u32,
+        /// The folder of the existing member.
+        folder: PathBuf,
+    },
+    /// The configuration of the first member is not TOML.
+    #[error("{path}: {source}")]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: toml::de::Error,
+    },
+    /// The file of tokens cannot be copied from the first member to the new one.
+    #[error("cannot copy the tokens: {0}")]
+    CopyTokens(#[source] std::io::Error),
+    /// A file or folder cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The token of the operator cannot be created.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The authority cannot be created, read or written, or cannot issue a certificate.
+    #[error("{0}")]
+    Authority(#[source] BoxError),
+    /// The join token cannot be created or read.
+    #[error("{0}")]
+    JoinToken(#[source] BoxError),
+    /// The configuration of a member cannot be used by a daemon.
+    #[error("{0}")]
+    Config(#[source] BoxError),
+}
+
+impl ClusterError {
+    fn authority(error: impl Into<BoxError>) -> Self {
+        Self::Authority(error.into())
     }
+
+    fn join_token(error: impl Into<BoxError>) -> Self {
+        Self::JoinToken(error.into())
+    }
+
+    fn config(error: impl Into<BoxError>) -> Self {
+        Self::Config(error.into())
+    }
+}
+
+fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) -> Result<(), ClusterError> {
+    refuse_unknown(algorithm)?;
     let members: Vec<Address> = members.iter().map(|text| Address::parse(text)).collect::<Result<_, _>>()?;
     refuse_clashes(&(1..).zip(members.iter().cloned()).collect::<Vec<_>>())?;
     refuse_second_cluster(out)?;
     make_folder(out)?;
-    let authority = Authority::create(10 * 365).map_err(|error| error.to_string())?;
-    authority.save(out).map_err(|error| error.to_string())?;
+    let authority = Authority::create(10 * 365).map_err(ClusterError::authority)?;
+    authority.save(out).map_err(ClusterError::authority)?;
     let join_token =
-        JoinToken::read_or_create(&out.join(JOIN_TOKEN_FILE)).map_err(|error| error.to_string())?;
+        JoinToken::read_or_create(&out.join(JOIN_TOKEN_FILE)).map_err(ClusterError::join_token)?;
     let (secret, line) = token::make("admin", &[String::new()], &[String::new()], &[String::new()], None)?;
     let mut table = String::from("[members]\n");
     for (n, member) in members.iter().enumerate() {
@@ -146,19 +255,17 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     Ok(())
 }
 
-fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
-    let (number, address) = member
-        .split_once('=')
-        .ok_or_else(|| format!("`{member}` is not NUMBER=host:port; write for example 4=d:7420"))?;
-    let id = MemberId(number.parse().map_err(|_| format!("`{number}` is no member's number"))?);
+fn add(member: &str, out: &Path, days: u32) -> Result<(), ClusterError> {
+    let (number, address) =
+        member.split_once('=').ok_or_else(|| ClusterError::NotAMember { text: member.into() })?;
+    let id = MemberId(number.parse().map_err(|_| ClusterError::NotANumber { text: number.into() })?);
     let address = Address::parse(address)?;
     refuse_known_member(out, id, &address)?;
-    let authority = Authority::load(out).map_err(|error| error.to_string())?;
+    let authority = Authority::load(out).map_err(ClusterError::authority)?;
     let first = out.join("member-1/lockkeeper.toml");
-    let text = std::fs::read_to_string(&first)
-        .map_err(|error| format!("cannot read {}: {error}", first.display()))?;
+    let text = std::fs::read_to_string(&first).map_err(FileError::read(&first))?;
     let known: toml::Table =
-        toml::from_str(&text).map_err(|error| format!("{}: {error}", first.display()))?;
+        toml::from_str(&text).map_err(|source| ClusterError::Toml { path: first, source })?;
     let members: Vec<String> = known
         .get("members")
         .and_then(toml::Value::as_table)
@@ -173,79 +280,63 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     let head =
         format!("cluster = {}\nalgorithm = {}\n", quoted(&word("cluster")), quoted(&word("algorithm")));
     let join = format!("join = [{}]\n", members.join(", "));
-    let join_token = JoinToken::read(&out.join(JOIN_TOKEN_FILE)).map_err(|error| error.to_string())?;
+    let join_token = JoinToken::read(&out.join(JOIN_TOKEN_FILE)).map_err(ClusterError::join_token)?;
     write_member(out, &authority, &join_token, (id, &address), days, &(head + &join), "")?;
     let folder = folder_of(out, id);
     std::fs::copy(out.join("member-1/tokens.toml"), folder.join("tokens.toml"))
-        .map_err(|error| format!("cannot copy the tokens: {error}"))?;
+        .map_err(ClusterError::CopyTokens)?;
     crate::print_line!("on {}: copy {}, and", address.host, folder.display());
     crate::print_line!("    lockkeeper up --config member-{}/lockkeeper.toml", id.0);
     Ok(())
 }
 
 /// Rejects a folder that has a cluster: overwriting its authority would invalidate the certificates of all members.
-fn refuse_second_cluster(out: &Path) -> Result<(), String> {
+fn refuse_second_cluster(out: &Path) -> Result<(), ClusterError> {
     let key = out.join(authority::KEY_FILE);
     match key.try_exists() {
         Ok(false) => Ok(()),
-        Ok(true) => Err(format!(
-            "{} holds a cluster already ({} exists): add a member with `lockkeeper cluster add`, or write the new \
-             cluster to another folder with --out",
-            out.display(),
-            key.display()
-        )),
-        Err(error) => Err(format!("cannot look for {}: {error}", key.display())),
+        Ok(true) => Err(ClusterError::SecondCluster { folder: out.into(), key }),
+        Err(source) => Err(ClusterError::LookForKey { key, source }),
     }
 }
 
 /// Rejects the number of an existing member, and an address that clashes with that of an existing member.
-fn refuse_known_member(out: &Path, id: MemberId, address: &Address) -> Result<(), String> {
-    let known = known_members(out)?;
-    if let Some(existing) = known.get(&id.0) {
-        return Err(format!(
-            "member {} exists already, at {existing}; give the new member another number (`lockkeeper cluster renew {}` \
-             makes new certificates for the existing one)",
-            id.0, id.0
-        ));
+fn refuse_known_member(out: &Path, id: MemberId, address: &Address) -> Result<(), ClusterError> {
+    let mut known = known_members(out)?;
+    if let Some(address) = known.remove(&id.0) {
+        return Err(ClusterError::MemberExists { number: id.0, address });
     }
     for (number, existing) in known {
         // An address is in use while its member's folder exists: the operator deletes the folder of a removed member.
         let folder = folder_of(out, MemberId(number));
         if folder.exists() {
-            refuse_clashes(&[(number, Address::parse(&existing)?), (id.0, address.clone())]).map_err(|clash| {
-                format!(
-                    "{clash}; if member {number} was given up with `lockkeeper leave --dead {number}`, delete {} first",
-                    folder.display()
-                )
-            })?;
+            refuse_clashes(&[(number, Address::parse(&existing)?), (id.0, address.clone())])
+                .map_err(|clash| ClusterError::ClashesWithMember { clash, number, folder })?;
         }
     }
     Ok(())
 }
 
 /// The numbers and addresses of the members that `init` and `add` have created.
-fn known_members(out: &Path) -> Result<BTreeMap<u32, String>, String> {
-    let entries = std::fs::read_dir(out)
-        .map_err(|error| format!("cannot read the folder {}: {error}", out.display()))?;
+fn known_members(out: &Path) -> Result<BTreeMap<u32, String>, ClusterError> {
+    let entries = std::fs::read_dir(out).map_err(FileError::read_folder(out))?;
     let mut known = BTreeMap::new();
     for entry in entries {
-        let entry = entry.map_err(|error| format!("cannot read the folder {}: {error}", out.display()))?;
+        let entry = entry.map_err(FileError::read_folder(out))?;
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("member-")?.parse::<u32>().ok());
         let Some(number) = number else { continue };
-        let config = lockkeeper_daemon::Config::read(&entry.path().join("lockkeeper.toml"))
-            .map_err(|error| error.to_string())?;
+        let config = Config::read(&entry.path().join("lockkeeper.toml")).map_err(ClusterError::config)?;
         known.extend(config.member.first_members.iter().map(|(id, address)| (id.0, address.clone())));
         known.extend(config.member.advertise.map(|address| (number, address)));
     }
     Ok(known)
 }
 
-fn renew(member: u32, out: &Path, days: u32) -> Result<(), String> {
-    let (id, authority) = (MemberId(member), Authority::load(out).map_err(|error| error.to_string())?);
+fn renew(member: u32, out: &Path, days: u32) -> Result<(), ClusterError> {
+    let (id, authority) = (MemberId(member), Authority::load(out).map_err(ClusterError::authority)?);
     let folder = folder_of(out, id);
-    let config = lockkeeper_daemon::Config::read(&folder.join("lockkeeper.toml"))
-        .map_err(|error| error.to_string())?;
+    let config = Config::read(&folder.join("lockkeeper.toml")).map_err(ClusterError::config)?;
     let address = Address::parse(config.member.advertise.as_deref().unwrap_or_default())?;
     certify(&folder, &authority, id, &address, days)?;
     crate::print_line!(
@@ -261,11 +352,11 @@ fn certify(
     id: MemberId,
     address: &Address,
     days: u32,
-) -> Result<(), String> {
+) -> Result<(), ClusterError> {
     let names = [address.host.trim_matches(['[', ']']).to_owned()];
-    let issued = authority.issue(id, &names, days).map_err(|error| error.to_string())?;
-    issued.save(folder, id).map_err(|error| error.to_string())?;
-    write(&folder.join(authority::CERTIFICATE_FILE), authority.certificate(), 0o644)
+    let issued = authority.issue(id, &names, days).map_err(ClusterError::authority)?;
+    issued.save(folder, id).map_err(ClusterError::authority)?;
+    Ok(write(&folder.join(authority::CERTIFICATE_FILE), authority.certificate(), 0o644)?)
 }
 
 fn write_member(
@@ -276,7 +367,7 @@ fn write_member(
     days: u32,
     head: &str,
     tail: &str,
-) -> Result<(), String> {
+) -> Result<(), ClusterError> {
     let folder = folder_of(out, id);
     make_folder(&folder)?;
     write(&folder.join(JOIN_TOKEN_FILE), &format!("{}\n", join_token.reveal()), 0o600)?;
@@ -301,25 +392,25 @@ fn write_member(
     let path = folder.join("lockkeeper.toml");
     write(&path, &text, 0o644)?;
     // Check that the daemon can read the file.
-    lockkeeper_daemon::Config::read(&path).map(drop).map_err(|error| error.to_string())
+    Config::read(&path).map(drop).map_err(ClusterError::config)
 }
 
 fn folder_of(out: &Path, id: MemberId) -> PathBuf {
     out.join(format!("member-{}", id.0))
 }
 
-fn make_folder(path: &Path) -> Result<(), String> {
+fn make_folder(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| format!("cannot make {}: {error}", path.display()))
+    made.map_err(FileError::make_folder(path))
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let written = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+    written.map_err(FileError::write(path))
 }
 
 /// A string in TOML's syntax.

@@ -12,10 +12,54 @@ pub struct Address {
     pub port: u16,
 }
 
+/// An address that no member can have, or two addresses that clash.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// The text is not a host and a port with two free ports after it.
+    #[error("`{text}` is no host:port; write for example a:7420")]
+    NotHostPort {
+        /// The address as given.
+        text: String,
+    },
+    /// Two members have the same address.
+    #[error(
+        "members {one} and {two} have the same address {address}; give each member a host:port of its own"
+    )]
+    SameAddress {
+        /// The number of the first member.
+        one: u32,
+        /// The number of the second member.
+        two: u32,
+        /// The address of the second member.
+        address: String,
+    },
+    /// Two members use the same port of one host.
+    #[error(
+        "members {one} ({first}) and {two} ({second}) both use port {port}: member {one} for {purpose}, member {two} \
+         for {other}; each member uses its port and the next two, so choose ports at least 3 apart"
+    )]
+    SamePort {
+        /// The number of the first member.
+        one: u32,
+        /// The address of the first member.
+        first: String,
+        /// The number of the second member.
+        two: u32,
+        /// The address of the second member.
+        second: String,
+        /// The port.
+        port: u16,
+        /// The purpose of the port at the first member.
+        purpose: &'static str,
+        /// The purpose of the port at the second member.
+        other: &'static str,
+    },
+}
+
 impl Address {
     /// Parses `host:port`, where the host is a name, an IPv4 address or an IPv6 address in brackets.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no host:port; write for example a:7420");
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let wrong = || AddressError::NotHostPort { text: text.into() };
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port: u16 = port.parse().map_err(|_| wrong())?;
         let address = Self { host: host.to_owned(), port };
@@ -72,7 +116,7 @@ impl std::fmt::Display for Address {
 /// Rejects two members that would listen on the same port of the same host.
 ///
 /// Example: `a:7420` uses the ports 7420, 7421 and 7422 of `a`, so `a:7422` clashes with it and `a:7423` does not.
-pub fn refuse_clashes(members: &[(u32, Address)]) -> Result<(), String> {
+pub fn refuse_clashes(members: &[(u32, Address)]) -> Result<(), AddressError> {
     for (place, (id, address)) in members.iter().enumerate() {
         for (earlier, other) in &members[..place] {
             refuse_clash((*earlier, other), (*id, address))?;
@@ -81,14 +125,12 @@ pub fn refuse_clashes(members: &[(u32, Address)]) -> Result<(), String> {
     Ok(())
 }
 
-fn refuse_clash((one, first): (u32, &Address), (two, second): (u32, &Address)) -> Result<(), String> {
+fn refuse_clash((one, first): (u32, &Address), (two, second): (u32, &Address)) -> Result<(), AddressError> {
     if first.machine() != second.machine() {
         return Ok(());
     }
     if first.port == second.port {
-        return Err(format!(
-            "members {one} and {two} have the same address {second}; give each member a host:port of its own"
-        ));
+        return Err(AddressError::SameAddress { one, two, address: second.to_string() });
     }
     let clash = first.ports().find_map(|(port, purpose)| {
         let (_, other) = second.ports().find(|(taken, _)| *taken == port)?;
@@ -96,10 +138,10 @@ fn refuse_clash((one, first): (u32, &Address), (two, second): (u32, &Address)) -
     });
     match clash {
         None => Ok(()),
-        Some((port, purpose, other)) => Err(format!(
-            "members {one} ({first}) and {two} ({second}) both use port {port}: member {one} for {purpose}, member {two} \
-             for {other}; each member uses its port and the next two, so choose ports at least 3 apart"
-        )),
+        Some((port, purpose, other)) => {
+            let (first, second) = (first.to_string(), second.to_string());
+            Err(AddressError::SamePort { one, first, two, second, port, purpose, other })
+        }
     }
 }
 
@@ -119,7 +161,7 @@ mod tests {
         for text in
             ["a", ":7420", "a:", "a:0", "a:65534", "a:x", "1=a:7420", "a b:7420", "::1:7420", "[10.0.0.1]:1"]
         {
-            assert!(Address::parse(text).is_err_and(|error| error.contains(text)), "{text}");
+            assert!(Address::parse(text).is_err_and(|error| error.to_string().contains(text)), "{text}");
         }
     }
 
@@ -132,6 +174,11 @@ mod tests {
         ] {
             assert_eq!(refuse_clashes(&members(clean)), Ok(()), "{clean:?}");
         }
+        let address = "A:7420".to_owned();
+        assert_eq!(
+            refuse_clashes(&members(&["a:7420", "b:7420", "A:7420"])),
+            Err(AddressError::SameAddress { one: 1, two: 3, address })
+        );
         for (clashing, expected) in [
             (&["a:7420", "b:7420", "A:7420"][..], "members 1 and 3 have the same address"),
             (&["[::1]:7420", "[0:0::1]:7420"], "the same address"),
@@ -140,7 +187,7 @@ mod tests {
             (&["a:7422", "a:7420"], "both use port 7422: member 1 for members, member 2 for HTTP"),
         ] {
             let error = refuse_clashes(&members(clashing)).unwrap_err();
-            assert!(error.contains(expected), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 }

@@ -2,7 +2,11 @@
 
 use super::election;
 use super::flag_table::{self, Job, Jobs};
-use super::sim::{known, settings};
+use super::lab_error::LabError;
+use super::sim::{AlgorithmError, known, settings};
+use crate::exit::CliError;
+use crate::file_error::FileError;
+use crate::png::PngError;
 use crate::{exit, png, print_line, progress};
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
@@ -93,19 +97,14 @@ impl Jobs for Compare {
 
 impl Compare {
     pub fn run(self) -> ExitCode {
-        match self.compare() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Stop::Usage(what)) => exit::fail(exit::USAGE, &what),
-            Err(Stop::Write(what)) => exit::fail(exit::IO, &what),
-            Err(Stop::Interrupted) => ExitCode::from(exit::INTERRUPTED),
-        }
+        exit::code(self.compare().map(|()| ExitCode::SUCCESS))
     }
 
-    fn compare(&self) -> Result<(), Stop> {
+    fn compare(&self) -> Result<(), CliError> {
         if self.elections {
-            return Ok(election::compare(&self.sites, self.json)?);
+            return election::compare(&self.sites, self.json).map_err(failed);
         }
-        let sweep = self.sweep().map_err(Stop::Usage)?;
+        let sweep = self.sweep()?;
         let wants_plots = self.plots.is_some() || self.html.is_some();
         let work = |progress: &Progress| -> Result<(Comparison, Vec<plots::Plot>), Error> {
             let comparison = sweep.run(progress)?;
@@ -113,16 +112,18 @@ impl Compare {
             Ok((comparison, plots))
         };
         let more = if wants_plots { plots::Study::entries(&sweep) } else { 0 };
-        let (comparison, plots) = progress::bar(sweep.entries().saturating_add(more), work)?;
+        let (comparison, plots) =
+            progress::bar(sweep.entries().saturating_add(more), work).map_err(failed)?;
         if let Some(path) = &self.csv {
             write(path, comparison.csv().as_bytes())?;
         }
         if let Some(directory) = &self.plots {
-            std::fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
+            std::fs::create_dir_all(directory).map_err(cannot_write(directory))?;
             for plot in &plots {
                 write(&directory.join(format!("{}.svg", plot.name)), plot.svg.as_bytes())?;
                 let path = directory.join(format!("{}.png", plot.name));
-                let picture = png::draw(&plot.svg).map_err(|error| cannot_write(&path, &error))?;
+                let picture = png::draw(&plot.svg)
+                    .map_err(|source| CliError::io(DrawError { path: path.clone(), source }))?;
                 write(&path, &picture)?;
             }
         }
@@ -137,7 +138,7 @@ impl Compare {
         Ok(())
     }
 
-    fn sweep(&self) -> Result<Sweep, String> {
+    fn sweep(&self) -> Result<Sweep, LabError> {
         Ok(Sweep {
             algorithms: algorithms(&self.algorithms)?,
             sites: once(&self.sites),
@@ -162,7 +163,7 @@ fn once<T: PartialEq + Copy>(given: &[T]) -> Vec<T> {
 }
 
 /// The algorithms that a list names; `all` means all of them.
-pub fn algorithms(names: &[String]) -> Result<Vec<String>, String> {
+pub fn algorithms(names: &[String]) -> Result<Vec<String>, AlgorithmError> {
     let mut slugs: Vec<String> = Vec::new();
     for name in names {
         let named: Vec<&str> = match name.as_str() {
@@ -181,29 +182,24 @@ pub fn algorithms(names: &[String]) -> Result<Vec<String>, String> {
     Ok(slugs)
 }
 
-/// The reason why a comparison ended early.
-enum Stop {
-    Usage(String),
-    Write(String),
-    Interrupted,
+/// A plot that cannot be drawn to a file.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {path}: {source}")]
+struct DrawError {
+    path: PathBuf,
+    source: PngError,
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Usage(what) => Self::Usage(what),
-            Error::Trace(error) => Self::Write(error.to_string()),
-            Error::Interrupted => Self::Interrupted,
-        }
-    }
+fn failed(error: Error) -> CliError {
+    LabError::from(error).of_any_file()
 }
 
-fn cannot_write(path: &Path, error: &dyn std::fmt::Display) -> Stop {
-    Stop::Write(format!("cannot write {}: {error}", path.display()))
+fn cannot_write(path: &Path) -> impl Fn(std::io::Error) -> CliError {
+    |error| CliError::io(FileError::write(path)(error))
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
-    std::fs::write(path, bytes).map_err(|error| cannot_write(path, &error))
+fn write(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    std::fs::write(path, bytes).map_err(cannot_write(path))
 }
 
 fn table(header: &[&str], left: &[usize]) -> Table {

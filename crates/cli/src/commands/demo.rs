@@ -1,7 +1,10 @@
 //! `lockkeeper demo`: two cash machines, one account, and a real cluster on loopback.
 
-use crate::exit;
+use crate::exit::{self, BoxError, CliError};
+use crate::file_error::FileError;
 use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper_bench::servers::NetError;
+use lockkeeper_cluster::JoinToken;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_core::{Load, MutualExclusion};
 use std::io::{Read, Write};
@@ -68,26 +71,64 @@ impl Drop for Daemon {
 impl Demo {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
-        {
-            Ok(runtime) => runtime,
-            Err(error) => return exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}")),
-        };
-        let told = async {
+        exit::code(self.show())
+    }
+
+    fn show(self) -> Result<ExitCode, CliError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let shown = async {
             match tokio::time::timeout(TIMEOUT, run_demo(self.deposits)).await {
-                Ok(told) => told,
-                Err(_) => Err(format!("the cluster is stuck: nothing for {TIMEOUT:?}")),
+                Ok(shown) => shown,
+                Err(_) => Err(DemoError::Stuck),
             }
         };
-        match runtime.block_on(told) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => exit::fail(exit::VIOLATED, &"money was lost under the lock: this must never happen"),
-            Err(error) => exit::fail(exit::CANNOT_RUN, &error),
+        match runtime.map_err(CliError::CannotStart)?.block_on(shown) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error @ DemoError::MoneyLost) => Err(CliError::Violated(error.into())),
+            Err(error) => Err(CliError::cannot_run(error)),
         }
     }
 }
 
-async fn run_demo(deposits: u32) -> Result<bool, String> {
+/// The reason why the demo failed.
+#[derive(Debug, thiserror::Error)]
+enum DemoError {
+    /// The folder of temporary data cannot be made.
+    #[error("cannot make a folder: {0}")]
+    TemporaryFolder(#[source] std::io::Error),
+    /// The path of this program is unknown.
+    #[error("cannot find this program: {0}")]
+    Program(#[source] std::io::Error),
+    /// There are not enough free ports.
+    #[error(transparent)]
+    Ports(#[from] NetError),
+    /// The join token cannot be created.
+    #[error("{0}")]
+    JoinToken(#[source] BoxError),
+    /// The configuration of a daemon cannot be written.
+    #[error(transparent)]
+    Config(#[from] FileError),
+    /// A daemon cannot be started.
+    #[error("cannot start a daemon: {0}")]
+    Daemon(#[source] std::io::Error),
+    /// An operation on the lock failed.
+    #[error(transparent)]
+    Lock(#[from] lockkeeper::Error),
+    /// A task panicked.
+    #[error("{0}")]
+    Task(#[from] tokio::task::JoinError),
+    /// The counters of a daemon cannot be read.
+    #[error("cannot read the metrics: {0}")]
+    Metrics(#[source] std::io::Error),
+    /// The cluster makes no progress.
+    #[error("the cluster is stuck: nothing for {TIMEOUT:?}")]
+    Stuck,
+    /// Mutual exclusion was violated.
+    #[error("money was lost under the lock: this must never happen")]
+    MoneyLost,
+}
+
+async fn run_demo(deposits: u32) -> Result<(), DemoError> {
     let began = Instant::now();
     crate::print_line!(
         "An account holds {OPENING}. Two cash machines deposit {DEPOSIT} each, at the same time."
@@ -97,7 +138,7 @@ async fn run_demo(deposits: u32) -> Result<bool, String> {
     without_lock().await;
     crate::print_line!("");
     crate::print_line!("With a lock, on a cluster of three members on this machine");
-    let folder = tempfile::tempdir().map_err(|error| format!("cannot make a folder: {error}"))?;
+    let folder = tempfile::tempdir().map_err(DemoError::TemporaryFolder)?;
     let mut daemons = start(folder.path())?;
     let first = open(&[&daemons[0]]).await?;
     let second = open(&[&daemons[1], &daemons[0]]).await?;
@@ -131,7 +172,7 @@ async fn run_demo(deposits: u32) -> Result<bool, String> {
         Instant::now()
     });
     deposit_both(&bank, &first, &second, deposits).await?;
-    let killed = killer.await.map_err(|error| error.to_string())?;
+    let killed = killer.await?;
     crate::print_line!(
         "  Machine B went on by another member. All was done {:.1} s after the kill.",
         killed.elapsed().as_secs_f64()
@@ -142,7 +183,7 @@ async fn run_demo(deposits: u32) -> Result<bool, String> {
         "That took {:.1} s. `lockkeeper up --dev 3` starts such a cluster for you.",
         began.elapsed().as_secs_f64()
     );
-    Ok(good && still_good)
+    if good && still_good { Ok(()) } else { Err(DemoError::MoneyLost) }
 }
 
 /// Prints the balance, and returns whether it is the expected one.
@@ -184,27 +225,23 @@ async fn deposit_both(
     first: &Lockkeeper,
     second: &Lockkeeper,
     deposits: u32,
-) -> Result<(), String> {
+) -> Result<(), DemoError> {
     let machine = |locks: &Lockkeeper| {
         let (locks, bank) = (locks.clone(), bank.clone());
         tokio::spawn(async move {
             let mut done = 0;
             while done < deposits {
-                let guard = acquire(&locks).await?;
+                let guard = locks.mutex(LOCK).acquire().await?;
                 done += u32::from(deposit(&bank, &guard));
                 // The release of a lost lock fails, which needs no action here.
                 let _ = guard.release().await;
             }
-            Ok::<_, String>(())
+            Ok::<_, DemoError>(())
         })
     };
     let (one, other) = tokio::join!(machine(first), machine(second));
-    one.map_err(|error| error.to_string())??;
-    other.map_err(|error| error.to_string())?
-}
-
-async fn acquire(locks: &Lockkeeper) -> Result<Guard, String> {
-    locks.mutex(LOCK).acquire().await.map_err(|error| error.to_string())
+    one??;
+    other?
 }
 
 /// Reads, adds and writes like the machines without a lock; the bank checks the fence.
@@ -219,13 +256,13 @@ fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
 }
 
 /// Starts three daemons.
-fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+fn start(folder: &Path) -> Result<Vec<Daemon>, DemoError> {
+    let program = std::env::current_exe().map_err(DemoError::Program)?;
     let ports = lockkeeper_bench::servers::free_ports(9)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let members: Vec<String> = (0..3).map(|n| format!("{} = \"{}\"", n + 1, at(ports[3 * n]))).collect();
-    lockkeeper_cluster::JoinToken::read_or_create(&folder.join("join-token"))
-        .map_err(|error| error.to_string())?;
+    JoinToken::read_or_create(&folder.join("join-token"))
+        .map_err(|error| DemoError::JoinToken(error.into()))?;
     let mut daemons = Vec::new();
     for n in 0..3 {
         let (clients, http) = (at(ports[3 * n + 1]), at(ports[3 * n + 2]));
@@ -236,8 +273,7 @@ fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
             at(ports[3 * n])
         );
         let config = folder.join(format!("member-{number}.toml"));
-        std::fs::write(&config, text)
-            .map_err(|error| format!("cannot write {}: {error}", config.display()))?;
+        std::fs::write(&config, text).map_err(FileError::write(&config))?;
         let mut command = Command::new(&program);
         command
             .arg("up")
@@ -246,13 +282,13 @@ fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child = command.spawn().map_err(|error| format!("cannot start a daemon: {error}"))?;
+        let child = command.spawn().map_err(DemoError::Daemon)?;
         daemons.push(Daemon { child, clients, http });
     }
     Ok(daemons)
 }
 
-async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, String> {
+async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, lockkeeper::Error> {
     let hosts: Vec<String> = daemons.iter().map(|daemon| daemon.clients.to_string()).collect();
     let url = format!("lockkeeper://{}", hosts.join(","));
     loop {
@@ -260,17 +296,16 @@ async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, String> {
         match Lockkeeper::open(&url).await {
             Ok(locks) => return Ok(locks),
             Err(lockkeeper::Error::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// The number of entries and of messages between members, from the daemons' own counters.
-fn counts(daemons: &[Daemon]) -> Result<(u64, u64), String> {
+fn counts(daemons: &[Daemon]) -> Result<(u64, u64), DemoError> {
     let mut sum = (0, 0);
     for daemon in daemons {
-        let text =
-            get(daemon.http, "/metrics").map_err(|error| format!("cannot read the metrics: {error}"))?;
+        let text = get(daemon.http, "/metrics").map_err(DemoError::Metrics)?;
         let total = |name: &str| -> u64 {
             let lines = text.lines().filter(|line| line.starts_with(name));
             lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()

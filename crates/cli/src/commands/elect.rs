@@ -2,7 +2,7 @@
 
 use super::engine::{On, block_on};
 use super::{describe, duration, supervise};
-use crate::exit;
+use crate::exit::CliError;
 use lockkeeper::Error;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,11 +37,8 @@ pub struct Args {
 pub fn run(args: Args) -> ExitCode {
     match block_on(run_async(args)) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) => exit::lock_error(&error),
-        Err(error) => {
-            eprintln!("lockkeeper: cannot start: {error}");
-            ExitCode::from(exit::CANNOT_RUN)
-        }
+        Ok(Err(error)) => CliError::Lock(error).report(),
+        Err(error) => CliError::CannotStart(error).report(),
     }
 }
 

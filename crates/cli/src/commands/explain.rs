@@ -1,7 +1,8 @@
 //! `lockkeeper explain`: one algorithm, from its idea to a run described step by step.
 
 use super::sim::known;
-use crate::{exit, print_line};
+use crate::exit::CliError;
+use crate::print_line;
 use clap::Args;
 use lockkeeper_core::mutex::Setting;
 use lockkeeper_lab::comparison::explain::{Explanation, Header, Tale, explain};
@@ -29,15 +30,15 @@ impl Explain {
             print_election(&explanation);
             return ExitCode::SUCCESS;
         }
-        if let Err(what) = known(&self.algorithm) {
-            return exit::fail(exit::USAGE, &what);
+        if let Err(error) = known(&self.algorithm) {
+            return CliError::usage(error).report();
         }
         match explain(&self.algorithm) {
             Ok(explanation) => {
                 print_algorithm(&explanation);
                 ExitCode::SUCCESS
             }
-            Err(error) => exit::fail(exit::USAGE, &error),
+            Err(error) => CliError::usage(error).report(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! The tables below are complete: a test compares them with the flags that `--help` shows. [`Applied`] compares them
 //! with the command line.
 
+use crate::exit::CliError;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Id};
 use std::process::ExitCode;
@@ -167,32 +168,47 @@ pub trait Jobs: Args {
     }
 }
 
+/// A flag that the job of the command line does not use.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--{flag} cannot be used with {subject}: it applies to {}", listed(jobs))]
+pub struct MisplacedFlag {
+    flag: &'static str,
+    /// The name of the job of the command line.
+    subject: String,
+    /// The jobs that use the flag.
+    jobs: &'static [Job],
+}
+
+/// The names of jobs as the end of a sentence.
+fn listed(jobs: &[Job]) -> String {
+    let names: Vec<String> = jobs.iter().map(Job::to_string).collect();
+    match names.as_slice() {
+        [] => String::from("nothing"),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} and {last}", start.join(", ")),
+    }
+}
+
 /// The arguments of a command, and an error if a flag on the command line does not apply to the job.
 pub struct Applied<T> {
     args: T,
-    misplaced: Option<String>,
+    misplaced: Option<MisplacedFlag>,
 }
 
 impl<T: Jobs> Applied<T> {
     /// Runs the command, or rejects it with the exit code for wrong usage.
     pub fn run(self, run: impl FnOnce(T) -> ExitCode) -> ExitCode {
         match self.misplaced {
-            Some(what) => crate::exit::fail(crate::exit::USAGE, &what),
+            Some(error) => CliError::usage(error).report(),
             None => run(self.args),
         }
     }
 }
 
 /// The error for the first of these flags that the job does not use.
-fn misplaced(flags: &[Row], given: &[&str], job: Job, subject: &str) -> Option<String> {
+fn misplaced(flags: &[Row], given: &[&str], job: Job, subject: &str) -> Option<MisplacedFlag> {
     let (flag, jobs) = flags.iter().find(|(flag, jobs)| given.contains(flag) && !jobs.contains(&job))?;
-    let names: Vec<String> = jobs.iter().map(Job::to_string).collect();
-    let applies = match names.as_slice() {
-        [] => String::from("nothing"),
-        [one] => one.clone(),
-        [start @ .., last] => format!("{} and {last}", start.join(", ")),
-    };
-    Some(format!("--{flag} cannot be used with {subject}: it applies to {applies}"))
+    Some(MisplacedFlag { flag, subject: subject.into(), jobs })
 }
 
 impl<T: Jobs> FromArgMatches for Applied<T> {
@@ -237,7 +253,9 @@ mod tests {
 
     #[test]
     fn a_misplaced_flag_is_named_with_the_jobs_that_use_it() {
-        let error = |given: &[&str], job, subject| misplaced(CHECK, given, job, subject);
+        let error = |given: &[&str], job, subject| {
+            misplaced(CHECK, given, job, subject).map(|error| error.to_string())
+        };
         assert_eq!(error(&["sites", "max-states"], Registers, "bakery"), None);
         assert_eq!(
             error(&["sites", "crashes"], Registers, "bakery").as_deref(),

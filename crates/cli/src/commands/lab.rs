@@ -1,6 +1,7 @@
 //! `lockkeeper lab`: serves the lab's page.
 
-use crate::{exit, print_line};
+use crate::exit::CliError;
+use crate::print_line;
 use clap::Args;
 use lockkeeper_page::Page;
 use std::io::ErrorKind;
@@ -32,10 +33,9 @@ impl Lab {
         match runtime.and_then(|runtime| runtime.block_on(self.serve())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                let what = format!("port {} is in use: choose another with --port, or 0 for any", self.port);
-                exit::fail(exit::IO, &what)
+                CliError::io(PageError::PortInUse { port: self.port }).report()
             }
-            Err(error) => exit::fail(exit::IO, &format!("cannot serve the page: {error}")),
+            Err(error) => CliError::io(PageError::Serve(error)).report(),
         }
     }
 
@@ -48,6 +48,20 @@ impl Lab {
         }
         page.serve().await
     }
+}
+
+/// The reason why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+enum PageError {
+    /// Another process listens on the port.
+    #[error("port {port} is in use: choose another with --port, or 0 for any")]
+    PortInUse {
+        /// The port.
+        port: u16,
+    },
+    /// The server cannot be started, or has failed.
+    #[error("cannot serve the page: {0}")]
+    Serve(#[source] std::io::Error),
 }
 
 /// Opens an address in the user's browser.

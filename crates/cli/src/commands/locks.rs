@@ -2,7 +2,7 @@
 
 use super::describe;
 use super::engine::{On, block_on};
-use crate::exit;
+use crate::exit::CliError;
 use comfy_table::{Table, presets};
 use lockkeeper::{Error, LockInfo, Lockkeeper, Participant};
 use lockkeeper_text::Printable;
@@ -36,11 +36,8 @@ enum LocksCommand {
 pub fn run(args: Args) -> ExitCode {
     match block_on(run_async(args)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => exit::lock_error(&error),
-        Err(error) => {
-            eprintln!("lockkeeper: cannot start: {error}");
-            ExitCode::from(exit::CANNOT_RUN)
-        }
+        Ok(Err(error)) => CliError::Lock(error).report(),
+        Err(error) => CliError::CannotStart(error).report(),
     }
 }
 

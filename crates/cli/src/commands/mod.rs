@@ -36,4 +36,5 @@ mod cluster_address;
 mod describe;
 mod duration;
 mod engine;
+mod lab_error;
 mod sim_cluster;

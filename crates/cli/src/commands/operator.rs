@@ -1,7 +1,7 @@
 //! Commands for operators of a cluster: `members`, `status`, `release`, `leave`.
 
 use super::engine::{OnDaemon, block_on};
-use crate::exit;
+use crate::exit::{self, CliError};
 use comfy_table::{Table, presets};
 use lockkeeper::Error;
 use lockkeeper::cluster::{ClusterLine, Operator};
@@ -55,21 +55,43 @@ pub struct Leave {
     on: OnDaemon,
 }
 
-/// Sends a request to the daemon. An error is printed and becomes the exit code.
-fn query<T>(on: OnDaemon, request: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
-    try_query(on, request)?.map_err(|error| exit::lock_error(&error))
+/// The reason why a command of an operator was rejected.
+#[derive(Debug, thiserror::Error)]
+enum OperatorError {
+    /// A lock is to be revoked without a confirmation.
+    #[error("a client may be working under the lock: see `lockkeeper locks`, and confirm with --force")]
+    NotConfirmed,
+    /// The lock that is to be revoked is free.
+    #[error("`{name}` has no holder")]
+    NoHolder {
+        /// The lock's name.
+        name: String,
+    },
+    /// A setting has no value.
+    #[error("`{change}` is not NAME=VALUE, such as lease=2s or algorithm=raymond")]
+    NotASetting {
+        /// The setting as given.
+        change: String,
+    },
+    /// The cluster rejects new settings.
+    #[error(
+        "the cluster rejects {changes}: {why}; nothing was changed, and `lockkeeper cluster set` shows the settings"
+    )]
+    Rejected {
+        /// The settings.
+        changes: String,
+        /// The reason that the cluster reports.
+        why: String,
+    },
 }
 
-/// The same, but leaves errors of the daemon to the caller.
-fn try_query<T>(
-    on: OnDaemon,
-    request: impl AsyncFnOnce(Operator) -> Result<T, Error>,
-) -> Result<Result<T, Error>, ExitCode> {
+/// Sends a request to the daemon.
+fn query<T>(on: OnDaemon, request: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, CliError> {
     let reply = block_on(async {
         let operator = on.open().await?;
         request(operator).await
     });
-    reply.map_err(|error| exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}")))
+    Ok(reply.map_err(CliError::CannotStart)??)
 }
 
 impl Members {
@@ -77,7 +99,7 @@ impl Members {
     pub fn run(self) -> ExitCode {
         let line = match query(self.on, async |operator| operator.cluster().await) {
             Ok(line) => line,
-            Err(code) => return code,
+            Err(error) => return error.report(),
         };
         if self.json {
             crate::print_line!("{}", serde_json::to_string(&line.members).unwrap_or_default());
@@ -119,7 +141,7 @@ impl Status {
     pub fn run(self) -> ExitCode {
         let line = match query(self.on, async |operator| operator.cluster().await) {
             Ok(line) => line,
-            Err(code) => return code,
+            Err(error) => return error.report(),
         };
         if self.json {
             crate::print_line!("{}", serde_json::to_string(&line).unwrap_or_default());
@@ -153,67 +175,54 @@ impl Status {
 impl Release {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
+        exit::code(self.revoke())
+    }
+
+    fn revoke(self) -> Result<ExitCode, CliError> {
         if !self.force {
-            let error =
-                "a client may be working under the lock: see `lockkeeper locks`, and confirm with --force";
-            return exit::fail(exit::USAGE, &error);
+            return Err(CliError::usage(OperatorError::NotConfirmed));
         }
         let name = self.name.clone();
-        match query(self.on, async |operator| operator.release_by_force(name).await) {
-            Ok(0) => exit::fail(exit::CONFLICT, &format!("`{}` has no holder", self.name)),
-            Ok(1) => {
-                crate::print_line!("`{}` was taken away from its holder", self.name);
-                ExitCode::SUCCESS
-            }
-            Ok(holders) => {
-                crate::print_line!("`{}` was taken away from {holders} holders", self.name);
-                ExitCode::SUCCESS
-            }
-            Err(code) => code,
+        match query(self.on, async |operator| operator.release_by_force(name).await)? {
+            0 => return Err(CliError::Conflict(OperatorError::NoHolder { name: self.name }.into())),
+            1 => crate::print_line!("`{}` was taken away from its holder", self.name),
+            holders => crate::print_line!("`{}` was taken away from {holders} holders", self.name),
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 /// `lockkeeper cluster set`: changes the cluster's settings, and prints them.
-pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
-    let pair = |change: &String| {
-        let (name, value) = change
-            .split_once('=')
-            .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| format!("`{change}` is not NAME=VALUE, such as lease=2s or algorithm=raymond"))?;
-        Ok::<_, String>((name.to_owned(), value.to_owned()))
-    };
-    let changes = match changes.iter().map(pair).collect::<Result<Vec<_>, _>>() {
-        Ok(changes) => changes,
-        Err(error) => return exit::fail(exit::USAGE, &error),
-    };
+pub fn set(changes: &[String], on: OnDaemon) -> Result<ExitCode, CliError> {
+    let changes = changes.iter().map(|change| setting(change)).collect::<Result<Vec<_>, _>>();
+    let changes = changes.map_err(CliError::usage)?;
     // A value that no cluster can parse is a mistake in the command; the leader rejects a value that its cluster
     // cannot use.
-    if let Err(error) = lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes) {
-        return exit::fail(exit::USAGE, &error.to_string());
-    }
+    lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes).map_err(CliError::usage)?;
     let requested: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let result = try_query(on, async |operator| {
+    let result = query(on, async |operator| {
         if !changes.is_empty() {
             operator.set(changes).await?;
         }
         operator.cluster().await
     });
-    match result {
-        Ok(Ok(line)) => {
-            line.settings.iter().for_each(|(name, value)| crate::print_line!("{name}={value}"));
-            ExitCode::SUCCESS
+    let line = result.map_err(|error| match error {
+        CliError::Lock(Error::BadOption(why)) if !requested.is_empty() => {
+            CliError::usage(OperatorError::Rejected { changes: requested.join(" "), why })
         }
-        Ok(Err(Error::BadOption(why))) if !requested.is_empty() => {
-            let error = format!(
-                "the cluster rejects {}: {why}; nothing was changed, and `lockkeeper cluster set` shows the settings",
-                requested.join(" ")
-            );
-            exit::fail(exit::USAGE, &error)
-        }
-        Ok(Err(error)) => exit::lock_error(&error),
-        Err(code) => code,
-    }
+        other => other,
+    })?;
+    line.settings.iter().for_each(|(name, value)| crate::print_line!("{name}={value}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Parses a setting as `NAME=VALUE`.
+fn setting(change: &str) -> Result<(String, String), OperatorError> {
+    let (name, value) = change
+        .split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or_else(|| OperatorError::NotASetting { change: change.into() })?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 impl Leave {
@@ -232,7 +241,7 @@ impl Leave {
                 }
                 ExitCode::SUCCESS
             }
-            Err(code) => code,
+            Err(error) => error.report(),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! `lockkeeper properties`: the properties of each algorithm, with a witness for each violation.
 
 use super::compare::algorithms;
-use crate::{exit, print_line, progress};
+use crate::exit::CliError;
+use crate::{print_line, progress};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use lockkeeper_lab::Error;
 use lockkeeper_lab::comparison::properties::{self, Answer, Finding, Question};
 use std::process::ExitCode;
 
@@ -41,7 +41,7 @@ impl Properties {
     pub fn run(self) -> ExitCode {
         let slugs = match algorithms(&self.algorithms) {
             Ok(slugs) => slugs,
-            Err(what) => return exit::fail(exit::USAGE, &what),
+            Err(error) => return CliError::usage(error).report(),
         };
         match progress::bar(properties::entries(&slugs), |progress| properties::properties(&slugs, progress))
         {
@@ -53,8 +53,7 @@ impl Properties {
                 print(&findings);
                 ExitCode::SUCCESS
             }
-            Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
-            Err(error) => exit::fail(exit::USAGE, &error),
+            Err(error) => CliError::from(error).report(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `lockkeeper quorums`: prints quorums, and which of Maekawa's conditions they meet.
 
-use crate::{exit, print_line};
+use crate::exit::{BoxError, CliError};
+use crate::print_line;
 use clap::Args;
 use lockkeeper_core::SiteId;
 use lockkeeper_core::mutex::{list, parse_site};
@@ -56,7 +57,7 @@ impl Quorums {
     pub fn run(self) -> ExitCode {
         let coterie = match self.coterie() {
             Ok(coterie) => coterie,
-            Err(what) => return exit::fail(exit::USAGE, &what),
+            Err(error) => return CliError::usage(error).report(),
         };
         let apart = coterie.m1().err();
         let report = CoterieReport {
@@ -82,17 +83,12 @@ impl Quorums {
             Some((a, b)) => {
                 let set =
                     |site: SiteId| format!("{{{}}} of {site}", list(&coterie.quorums[site.index()], ""));
-                let what = format!(
-                    "M1 does not hold: the quorums {} and {} share no site, so that both could enter at once",
-                    set(a),
-                    set(b)
-                );
-                exit::fail(exit::VIOLATED, &what)
+                CliError::Violated(QuorumError::Disjoint { one: set(a), other: set(b) }.into()).report()
             }
         }
     }
 
-    fn coterie(&self) -> Result<Coterie, String> {
+    fn coterie(&self) -> Result<Coterie, QuorumError> {
         let construction = match self.construction.as_str() {
             "best" => Construction::Best,
             "plane" => Construction::Plane,
@@ -101,36 +97,104 @@ impl Quorums {
             "tree" => Construction::Tree,
             file => return self.read(file),
         };
-        let sites = self.sites.ok_or("say how many sites there are, as in --sites 13")?;
+        let sites = self.sites.ok_or(QuorumError::NoSites)?;
         within_bounds(sites)?;
-        construction.check(sites)?;
+        construction.check(sites).map_err(|error| QuorumError::Construction(error.into()))?;
         Ok(Coterie::new(&construction, sites))
     }
 
-    fn read(&self, file: &str) -> Result<Coterie, String> {
-        let report = |error: std::io::Error| {
-            format!(
-                "cannot read '{file}': {error}; a construction is plane, grid, majority, tree, best or a file of sets"
-            )
-        };
-        if std::fs::metadata(file).map_err(report)?.len() > LONGEST {
-            return Err(format!("the file {file} is larger than 16 MiB"));
+    fn read(&self, file: &str) -> Result<Coterie, QuorumError> {
+        let cannot_read = |source| QuorumError::Read { file: file.into(), source };
+        if std::fs::metadata(file).map_err(cannot_read)?.len() > LONGEST {
+            return Err(QuorumError::TooLarge { file: file.into() });
         }
-        let text = std::fs::read_to_string(file).map_err(report)?;
-        parse(&text, self.sites).map_err(|what| format!("{file}: {what}"))
+        let text = std::fs::read_to_string(file).map_err(cannot_read)?;
+        parse(&text, self.sites)
+            .map_err(|error| QuorumError::Sets { file: file.into(), source: Box::new(error) })
     }
 }
 
-fn within_bounds(sites: usize) -> Result<(), String> {
-    if (1..=MOST_SITES).contains(&sites) {
-        Ok(())
-    } else {
-        Err(format!("quorums are printed for 1 to {MOST_SITES} sites, and {sites} were asked for"))
-    }
+/// The reason why there are no quorums, or none that intersect.
+#[derive(Debug, thiserror::Error)]
+enum QuorumError {
+    /// A construction was given without a number of sites.
+    #[error("say how many sites there are, as in --sites 13")]
+    NoSites,
+    /// There are no sites, or too many.
+    #[error("quorums are printed for 1 to {MOST_SITES} sites, and {sites} were asked for")]
+    OutOfBounds {
+        /// The number of sites.
+        sites: usize,
+    },
+    /// The construction does not exist for this number of sites.
+    #[error("{0}")]
+    Construction(#[source] BoxError),
+    /// The file of sets cannot be read.
+    #[error(
+        "cannot read '{file}': {source}; a construction is plane, grid, majority, tree, best or a file of sets"
+    )]
+    Read {
+        /// The file.
+        file: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file of sets exceeds the limit.
+    #[error("the file {file} is larger than 16 MiB")]
+    TooLarge {
+        /// The file.
+        file: String,
+    },
+    /// The sets of a file are wrong.
+    #[error("{file}: {source}")]
+    Sets {
+        /// The file.
+        file: String,
+        /// The error in its text.
+        source: Box<QuorumError>,
+    },
+    /// The number of sets is not that of the sites.
+    #[error("{sets} sets are given for {sites} sites; each site needs one")]
+    Count {
+        /// The number of sets.
+        sets: usize,
+        /// The number of sites.
+        sites: usize,
+    },
+    /// A set contains a site that does not exist.
+    #[error("line {line}: there is no site '{word}': sites are numbered from 1 to {sites}")]
+    NoSite {
+        /// The number of the line.
+        line: usize,
+        /// The site as given.
+        word: String,
+        /// The number of sites.
+        sites: usize,
+    },
+    /// A set contains no site.
+    #[error("line {line}: a set needs at least one site")]
+    EmptySet {
+        /// The number of the line.
+        line: usize,
+    },
+    /// Two quorums have no site in common.
+    #[error(
+        "M1 does not hold: the quorums {one} and {other} share no site, so that both could enter at once"
+    )]
+    Disjoint {
+        /// The first quorum and its site.
+        one: String,
+        /// The second quorum and its site.
+        other: String,
+    },
+}
+
+fn within_bounds(sites: usize) -> Result<(), QuorumError> {
+    if (1..=MOST_SITES).contains(&sites) { Ok(()) } else { Err(QuorumError::OutOfBounds { sites }) }
 }
 
 /// Parses a file with one set per line.
-fn parse(text: &str, sites: Option<usize>) -> Result<Coterie, String> {
+fn parse(text: &str, sites: Option<usize>) -> Result<Coterie, QuorumError> {
     let lines: Vec<(usize, &str)> = text
         .lines()
         .enumerate()
@@ -140,21 +204,23 @@ fn parse(text: &str, sites: Option<usize>) -> Result<Coterie, String> {
     let sites = sites.unwrap_or(lines.len());
     within_bounds(sites)?;
     if lines.len() != sites {
-        return Err(format!("{} sets are given for {sites} sites; each site needs one", lines.len()));
+        return Err(QuorumError::Count { sets: lines.len(), sites });
     }
-    let set = |(number, line): (usize, &str)| {
-        let words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
-        let site = |word| {
-            parse_site(word, sites).ok_or_else(|| {
-                format!("line {number}: there is no site '{word}': sites are numbered from 1 to {sites}")
+    let set = |(number, text): (usize, &str)| {
+        let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+        let site = |word: &str| {
+            parse_site(word, sites).ok_or_else(|| QuorumError::NoSite {
+                line: number,
+                word: word.into(),
+                sites,
             })
         };
-        let mut set: Vec<SiteId> = words.map(site).collect::<Result<_, String>>()?;
+        let mut set: Vec<SiteId> = words.map(site).collect::<Result<_, _>>()?;
         set.sort();
         set.dedup();
-        if set.is_empty() { Err(format!("line {number}: a set needs at least one site")) } else { Ok(set) }
+        if set.is_empty() { Err(QuorumError::EmptySet { line: number }) } else { Ok(set) }
     };
-    Ok(Coterie { quorums: lines.into_iter().map(set).collect::<Result<_, String>>()? })
+    Ok(Coterie { quorums: lines.into_iter().map(set).collect::<Result<_, _>>()? })
 }
 
 fn print(coterie: &Coterie, report: &CoterieReport<'_>) {
@@ -196,7 +262,7 @@ mod tests {
         ];
         for (text, sites, expected) in cases {
             let report = parse(text, sites).unwrap_err();
-            assert!(report.contains(expected), "{report}");
+            assert!(report.to_string().contains(expected), "{report}");
         }
     }
 }

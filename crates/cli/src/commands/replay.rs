@@ -1,6 +1,8 @@
 //! `lockkeeper replay`: runs a counterexample or a saved trace in the simulator, step by step.
 
+use super::lab_error::LabError;
 use super::sim::Sim;
+use crate::file_error::FileError;
 use crate::{exit, print_line};
 use clap::{Args, Parser};
 use lockkeeper_lab::checker::counterexample::Counterexample;
@@ -39,16 +41,15 @@ impl Replay {
         match self.replay() {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(exit::VIOLATED),
-            Err(Error::Trace(error)) => exit::fail(exit::IO, &error),
-            Err(error) => exit::fail(exit::USAGE, &error),
+            Err(error) => error.of_any_file().report(),
         }
     }
 
-    fn replay(&self) -> Result<bool, Error> {
+    fn replay(&self) -> Result<bool, LabError> {
         match saved_command(&self.file)? {
             Some(command) => again(&self.file, &command),
             None => {
-                let scenario = Scenario::open(&self.file.to_string_lossy()).map_err(Error::Usage)?;
+                let scenario = Scenario::open(&self.file.to_string_lossy()).map_err(LabError::scenario)?;
                 print_line!("{}\n{}\n", scenario.title, scenario.about);
                 if let Some(path) = &self.svg {
                     draw(&scenario, path)?;
@@ -65,32 +66,29 @@ impl Replay {
 }
 
 /// The command in the first line of a saved trace; `None` if the file is not a trace.
-fn saved_command(path: &Path) -> Result<Option<String>, Error> {
-    let told = |error: io::Error| Error::Usage(format!("cannot read {}: {error}", path.display()));
+fn saved_command(path: &Path) -> Result<Option<String>, LabError> {
+    let cannot_read = |error| LabError::SavedTrace(FileError::read(path)(error));
     // The name may be that of a figure.
     if !path.exists() {
         return Ok(None);
     }
     let mut first = Vec::new();
-    let mut file = BufReader::new(File::open(path).map_err(told)?);
-    file.by_ref().take(1 << 16).read_until(b'\n', &mut first).map_err(told)?;
+    let mut file = BufReader::new(File::open(path).map_err(cannot_read)?);
+    file.by_ref().take(1 << 16).read_until(b'\n', &mut first).map_err(cannot_read)?;
     let header: Option<serde_json::Value> = serde_json::from_slice(&first).ok();
     Ok(header.and_then(|header| Some(header.get("command")?.as_str()?.to_string())))
 }
 
 /// Repeats a saved run and compares it with the file.
-fn again(path: &Path, command: &str) -> Result<bool, Error> {
+fn again(path: &Path, command: &str) -> Result<bool, LabError> {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
         sim: Sim,
     }
     let words = shlex::split(command).filter(|words| words.starts_with(&["lockkeeper".into(), "sim".into()]));
-    let words =
-        words.ok_or_else(|| Error::Usage(format!("this is no command of 'lockkeeper sim': {command}")))?;
-    let line = Line::try_parse_from(&words[1..]).map_err(|error| {
-        Error::Usage(format!("the trace was made by a command that this version does not take: {error}"))
-    })?;
+    let words = words.ok_or_else(|| LabError::NoSimCommand { command: command.into() })?;
+    let line = Line::try_parse_from(&words[1..]).map_err(LabError::OtherVersion)?;
     let (spec, seed) = line.sim.spec_and_seed()?;
     print_line!("{command}\n");
     steps(&spec, seed)?;
@@ -174,17 +172,15 @@ fn diagram(spec: &Spec, seed: u64) -> Result<(), Error> {
 }
 
 /// Draws a scenario to a file, in the format of its extension.
-pub fn draw(scenario: &Scenario, path: &Path) -> Result<(), Error> {
-    let named =
-        |error: io::Error| Error::Trace(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
-    let file = File::create(path).map_err(named)?;
+pub fn draw(scenario: &Scenario, path: &Path) -> Result<(), LabError> {
+    let file = File::create(path).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
     write(&scenario.spec, 1, &scenario.title, path, Box::new(BufWriter::new(file)))
 }
 
-fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) -> Result<(), Error> {
+fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) -> Result<(), LabError> {
     let processes = lockkeeper_lab::processes(spec)?;
     let names = Names { sites: spec.sites };
-    let mut sink = trace::sink_for(form, title, names, processes, out).map_err(Error::Usage)?;
+    let mut sink = trace::sink_for(form, title, names, processes, out).map_err(LabError::trace_format)?;
     lockkeeper_lab::trace_run(spec, seed, sink.as_mut(), &Progress::default())?;
     Ok(())
 }
@@ -199,8 +195,8 @@ pub fn print_counterexample(found: &Counterexample) {
         print_line!("{:>4}. {sentence}", number + 1);
     }
     print_line!("");
-    let drawn = Scenario::parse("counterexample", scenario).map_err(Error::Usage);
-    if let Err(error) = drawn.and_then(|scenario| diagram(&scenario.spec, 1)) {
+    let drawn = Scenario::parse("counterexample", scenario).map_err(LabError::scenario);
+    if let Err(error) = drawn.and_then(|scenario| Ok(diagram(&scenario.spec, 1)?)) {
         print_line!("({error})");
     }
     print_line!("--trace FILE.scenario writes it for 'lockkeeper replay', --svg FILE draws it.");

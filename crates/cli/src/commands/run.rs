@@ -2,7 +2,7 @@
 
 use super::engine::{On, block_on};
 use super::{describe, duration, supervise};
-use crate::exit;
+use crate::exit::{self, CliError};
 use lockkeeper::{Acquire, EngineUrl, Error, Guard, Lockkeeper};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -69,24 +69,26 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+/// More than one argument for `sh -c`.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "-c takes one argument, a command line for the shell, and {given} were given: quote the command line, as in \
+     `lockkeeper run -c NAME -- 'echo one two'`, or leave -c out"
+)]
+struct SeveralArguments {
+    given: usize,
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
     if args.shell && args.command.len() > 1 {
         // `sh -c` would use them as positional parameters: `-c a -- echo one two` would print an empty line.
-        let error = format!(
-            "-c takes one argument, a command line for the shell, and {} were given: quote the command line, as in \
-             `lockkeeper run -c NAME -- 'echo one two'`, or leave -c out",
-            args.command.len()
-        );
-        return exit::fail(exit::USAGE, &error);
+        return CliError::usage(SeveralArguments { given: args.command.len() }).report();
     }
     match block_on(run_async(args)) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) => exit::lock_error(&error),
-        Err(error) => {
-            eprintln!("lockkeeper: cannot start: {error}");
-            ExitCode::from(exit::CANNOT_RUN)
-        }
+        Ok(Err(error)) => CliError::Lock(error).report(),
+        Err(error) => CliError::CannotStart(error).report(),
     }
 }
 

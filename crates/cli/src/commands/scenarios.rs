@@ -1,7 +1,9 @@
 //! `lockkeeper scenarios`: the figures of the textbooks, described step by step.
 
+use super::lab_error::LabError;
 use super::sim::known;
-use crate::{exit, print_line};
+use crate::exit::CliError;
+use crate::print_line;
 use clap::Args;
 use lockkeeper_lab::simulator::figures;
 use lockkeeper_lab::trace::Story;
@@ -30,7 +32,7 @@ impl Scenarios {
             None => list(),
             Some(name) => match print_scenario(&name, self.text) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => exit::fail(exit::USAGE, &error),
+                Err(error) => CliError::usage(error).report(),
             },
         }
     }
@@ -48,9 +50,9 @@ fn list() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn print_scenario(name: &str, text: bool) -> Result<(), Error> {
-    let scenario = Scenario::open(name).map_err(Error::Usage)?;
-    known(&scenario.spec.algorithm).map_err(Error::Usage)?;
+fn print_scenario(name: &str, text: bool) -> Result<(), LabError> {
+    let scenario = Scenario::open(name).map_err(LabError::scenario)?;
+    known(&scenario.spec.algorithm)?;
     if text {
         let figure = figures::find(name).map(|figure| figure.text.to_string());
         let text = figure.map_or_else(|| std::fs::read_to_string(name), Ok).map_err(Error::Trace)?;

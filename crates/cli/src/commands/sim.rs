@@ -2,7 +2,10 @@
 
 use super::election;
 use super::flag_table::{self, Job, Jobs};
+use super::lab_error::LabError;
 use super::sim_cluster::{Common, Flags};
+use crate::exit::CliError;
+use crate::file_error::FileError;
 use crate::{exit, print_line, progress, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
@@ -14,7 +17,7 @@ use lockkeeper_lab::simulator::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::simulator::spec::{
     Action, DetectorSpec, LoadSpec, Scripted, parse_holders, parse_site_at, parse_site_during,
 };
-use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};
+use lockkeeper_lab::{Progress, Report, Scenario, Spec, Time, trace};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -145,15 +148,10 @@ impl Jobs for Sim {
 
 impl Sim {
     pub fn run(self) -> ExitCode {
-        match self.report() {
-            Ok(code) => code,
-            Err(error @ Error::Usage(_)) => exit::fail(exit::USAGE, &error),
-            Err(error @ Error::Trace(_)) => exit::fail(exit::IO, &error),
-            Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
-        }
+        exit::code(self.report().map_err(CliError::from))
     }
 
-    fn report(self) -> Result<ExitCode, Error> {
+    fn report(self) -> Result<ExitCode, LabError> {
         if self.cluster.cluster {
             let (algorithm, trace) = (self.algorithm.as_deref().unwrap_or_default(), self.trace.as_deref());
             let Self { seed, seeds, json, .. } = self;
@@ -164,7 +162,7 @@ impl Sim {
         }
         let (title, spec) = self.spec()?;
         if self.trace.is_some() && self.seeds > 1 {
-            return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+            return Err(LabError::TraceOfSeveralRuns);
         }
         self.warn(&spec);
         let started = Instant::now();
@@ -185,17 +183,17 @@ impl Sim {
         Ok(verdict(&report))
     }
 
-    fn traced(&self, path: &Path, title: &str, spec: &Spec) -> Result<Report, Error> {
+    fn traced(&self, path: &Path, title: &str, spec: &Spec) -> Result<Report, LabError> {
         let processes = lockkeeper_lab::processes(spec)?;
         let mut sink = open_trace(path, title, spec.sites, processes)?;
-        lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())
+        Ok(lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())?)
     }
 
-    fn elect(&self, name: &str) -> Result<ExitCode, Error> {
-        let spec = self.election_spec(name).map_err(Error::Usage)?;
+    fn elect(&self, name: &str) -> Result<ExitCode, LabError> {
+        let spec = self.election_spec(name)?;
         let report = match &self.trace {
             Some(_) if self.seeds > 1 => {
-                return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+                return Err(LabError::TraceOfSeveralRuns);
             }
             Some(path) => {
                 let title = format!("{name}, {} sites, seed {}", spec.system.sites, self.seed);
@@ -207,7 +205,7 @@ impl Sim {
         Ok(election::print(&report, self.json))
     }
 
-    fn election_spec(&self, name: &str) -> Result<ElectionSpec, String> {
+    fn election_spec(&self, name: &str) -> Result<ElectionSpec, LabError> {
         let mut spec = ElectionSpec::new(name, self.sites.unwrap_or_default());
         spec.system.settings = settings(&self.set)?;
         let sites = spec.system.sites;
@@ -215,7 +213,7 @@ impl Sim {
         let at_first = spec.first_crash();
         for text in &self.initiator {
             spec.initiators.push(match text.contains('@') {
-                true => parse_site_at(text, sites)?,
+                true => parse_site_at(text, sites).map_err(LabError::parameter)?,
                 false => (Self::site(text, sites)?, at_first),
             });
         }
@@ -223,39 +221,39 @@ impl Sim {
     }
 
     /// The specification of the run, and its seed.
-    pub fn spec_and_seed(&self) -> Result<(Spec, u64), Error> {
+    pub fn spec_and_seed(&self) -> Result<(Spec, u64), LabError> {
         Ok((self.spec()?.1, self.seed))
     }
 
-    fn spec(&self) -> Result<(String, Spec), Error> {
+    fn spec(&self) -> Result<(String, Spec), LabError> {
         if let Some(name) = &self.scenario {
-            let scenario = Scenario::open(name).map_err(Error::Usage)?;
+            let scenario = Scenario::open(name).map_err(LabError::scenario)?;
             return Ok((scenario.title, scenario.spec));
         }
         let algorithm = self.algorithm.as_deref().unwrap_or_default();
-        let spec = self.spec_from_flags(algorithm).map_err(Error::Usage)?;
+        let spec = self.spec_from_flags(algorithm)?;
         let title = format!("{algorithm}, {} sites, {} load, seed {}", spec.sites, spec.load, self.seed);
         Ok((title, spec))
     }
 
-    fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, String> {
+    fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, LabError> {
         known(algorithm)?;
         let mut spec = Spec::new(algorithm, self.sites.unwrap_or_default());
         spec.settings = settings(&self.set)?;
-        let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
+        let processes = lockkeeper_lab::processes(&spec)?;
         spec.load = self.load;
         spec.entries = self.entries;
         spec.warmup = self.warmup;
         spec.cs = Some(self.cs.clone());
         if let Some(holders) = &self.holder {
-            spec.holders = parse_holders(holders, spec.sites)?;
+            spec.holders = parse_holders(holders, spec.sites).map_err(LabError::parameter)?;
         }
         spec.readers = self.readers;
         self.network_and_faults(&mut spec, processes)?;
         Ok(spec)
     }
 
-    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), String> {
+    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), LabError> {
         spec.detector = self.detector;
         let network = &mut spec.network;
         network.delay = self.delay.clone();
@@ -265,32 +263,33 @@ impl Sim {
         network.service = self.service;
         for text in &self.service_at {
             let (site, time) =
-                text.split_once('=').ok_or_else(|| format!("--service-at takes SITE=T, not '{text}'"))?;
-            network.service_at.push((Self::site(site, processes)?, Time::parse(time)?));
+                text.split_once('=').ok_or_else(|| LabError::ServiceAt { text: text.clone() })?;
+            let site = Self::site(site, processes)?;
+            network.service_at.push((site, Time::parse(time).map_err(LabError::parameter)?));
         }
         for text in &self.link {
-            let link = Link::parse(text, processes)?;
-            link.delay.fits(processes)?;
+            let link = Link::parse(text, processes).map_err(LabError::parameter)?;
+            link.delay.fits(processes).map_err(LabError::parameter)?;
             network.links.push(link);
         }
         for text in &self.partition {
-            network.partitions.push(Partition::parse(text, processes)?);
+            network.partitions.push(Partition::parse(text, processes).map_err(LabError::parameter)?);
         }
         self.faults(&mut spec.script, processes)
     }
 
-    fn faults(&self, script: &mut Vec<Scripted>, processes: usize) -> Result<(), String> {
+    fn faults(&self, script: &mut Vec<Scripted>, processes: usize) -> Result<(), LabError> {
         let mut add = |at, action| script.push(Scripted { at, action });
         for text in &self.crash {
-            let (site, at) = parse_site_at(text, processes)?;
+            let (site, at) = parse_site_at(text, processes).map_err(LabError::parameter)?;
             add(at, Action::Crash(site));
         }
         for text in &self.recover {
-            let (site, at) = parse_site_at(text, processes)?;
+            let (site, at) = parse_site_at(text, processes).map_err(LabError::parameter)?;
             add(at, Action::Recover(site));
         }
         for text in &self.pause {
-            let (site, from, to) = parse_site_during(text, processes)?;
+            let (site, from, to) = parse_site_during(text, processes).map_err(LabError::parameter)?;
             add(from, Action::Pause(site));
             if to != Time::NEVER {
                 add(to, Action::Resume(site));
@@ -300,9 +299,9 @@ impl Sim {
         Ok(())
     }
 
-    fn site(text: &str, processes: usize) -> Result<lockkeeper_core::SiteId, String> {
+    fn site(text: &str, processes: usize) -> Result<lockkeeper_core::SiteId, LabError> {
         lockkeeper_core::mutex::parse_site(text, processes)
-            .ok_or_else(|| format!("there is no site '{text}': sites are numbered from 1 to {processes}"))
+            .ok_or_else(|| LabError::NoSite { text: text.into(), processes })
     }
 
     /// Warns if an assumption of the paper is violated, or a flag has no effect.
@@ -329,48 +328,75 @@ fn open_trace(
     title: &str,
     sites: usize,
     processes: usize,
-) -> Result<Box<dyn trace::Sink>, Error> {
+) -> Result<Box<dyn trace::Sink>, LabError> {
     let names = Names { sites };
     // Check the format before the file is created.
-    trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
-    let file = File::create(path).map_err(|error| {
-        Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-    })?;
+    trace::sink_for(path, title, names, processes, Box::new(std::io::sink()))
+        .map_err(LabError::trace_format)?;
+    let file = File::create(path).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
     let out = Box::new(BufWriter::with_capacity(1 << 20, file));
-    trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)
+    trace::sink_for(path, title, names, processes, out).map_err(LabError::trace_format)
 }
 
 /// Parses settings, each as `NAME=VALUE`.
-pub fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
-    let read = |pair: &String| match pair.split_once('=') {
+pub fn settings(given: &[String]) -> Result<Vec<(String, String)>, LabError> {
+    let read = |setting: &String| match setting.split_once('=') {
         Some((name, value)) => Ok((name.into(), value.into())),
-        None => Err(format!("--set takes NAME=VALUE, not '{pair}'")),
+        None => Err(LabError::Setting { setting: setting.clone() }),
     };
     given.iter().map(read).collect()
 }
 
+/// A name that is not that of a mutual exclusion algorithm for sites.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AlgorithmError {
+    /// The algorithm is for threads.
+    #[error(
+        "'{algorithm}' is for threads that share memory, not for sites: lockkeeper threads --algorithm {algorithm}"
+    )]
+    ForThreads {
+        /// The name.
+        algorithm: String,
+    },
+    /// The algorithm is an election.
+    #[error(
+        "'{algorithm}' is an election, not a mutual exclusion algorithm: lockkeeper sim --election {algorithm}"
+    )]
+    Election {
+        /// The name.
+        algorithm: String,
+    },
+    /// There is no such algorithm.
+    #[error("there is no algorithm '{algorithm}'{} ('lockkeeper algorithms' lists them)", hint(*.near))]
+    Unknown {
+        /// The name.
+        algorithm: String,
+        /// The name of an algorithm that is similar to it.
+        near: Option<&'static str>,
+    },
+}
+
+fn hint(near: Option<&str>) -> String {
+    near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default()
+}
+
 /// Rejects an unknown algorithm, and suggests the nearest name.
-pub fn known(algorithm: &str) -> Result<(), String> {
+pub fn known(algorithm: &str) -> Result<(), AlgorithmError> {
     if registry::find(algorithm).is_some() {
         return Ok(());
     }
     if lockkeeper_shared_memory::ALL.iter().any(|about| about.slug == algorithm) {
-        return Err(format!(
-            "'{algorithm}' is for threads that share memory, not for sites: lockkeeper threads --algorithm {algorithm}"
-        ));
+        return Err(AlgorithmError::ForThreads { algorithm: algorithm.into() });
     }
     if registry::find_election(algorithm).is_some() {
-        return Err(format!(
-            "'{algorithm}' is an election, not a mutual exclusion algorithm: lockkeeper sim --election {algorithm}"
-        ));
+        return Err(AlgorithmError::Election { algorithm: algorithm.into() });
     }
     let near = registry::ALL
         .iter()
         .map(|entry| entry.about.slug)
         .max_by(|a, b| strsim::jaro_winkler(a, algorithm).total_cmp(&strsim::jaro_winkler(b, algorithm)))
         .filter(|near| strsim::jaro_winkler(near, algorithm) > 0.7);
-    let hint = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
-    Err(format!("there is no algorithm '{algorithm}'{hint} ('lockkeeper algorithms' lists them)"))
+    Err(AlgorithmError::Unknown { algorithm: algorithm.into(), near })
 }
 
 /// Prints the violations and the commands that reproduce them.
@@ -393,4 +419,24 @@ fn verdict(report: &Report) -> ExitCode {
         eprintln!("… and {} more seeds", seeds.len() - shown.len());
     }
     if report.held() { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AlgorithmError, known};
+
+    #[test]
+    fn names_of_other_algorithms_are_rejected_with_the_reason() {
+        assert_eq!(known("maekawa"), Ok(()));
+        let name = String::from;
+        assert_eq!(known("bakery"), Err(AlgorithmError::ForThreads { algorithm: name("bakery") }));
+        assert_eq!(known("bully"), Err(AlgorithmError::Election { algorithm: name("bully") }));
+        assert_eq!(
+            known("maekava"),
+            Err(AlgorithmError::Unknown { algorithm: name("maekava"), near: Some("maekawa") })
+        );
+        let unknown = known("xyz").unwrap_err();
+        assert_eq!(unknown, AlgorithmError::Unknown { algorithm: name("xyz"), near: None });
+        assert_eq!(unknown.to_string(), "there is no algorithm 'xyz' ('lockkeeper algorithms' lists them)");
+    }
 }

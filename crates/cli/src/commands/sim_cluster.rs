@@ -1,11 +1,12 @@
 //! `lockkeeper sim --cluster`: simulates whole clusters with all kinds of faults.
 
+use super::lab_error::LabError;
 use super::sim::known;
+use crate::file_error::FileError;
 use crate::{exit, print_line, progress};
 use clap::Args;
 use lockkeeper_cluster_lab::BugSwitch;
 use lockkeeper_cluster_lab::{self as cluster, ClusterReport, ClusterSpec, Fault};
-use lockkeeper_lab::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -46,11 +47,11 @@ pub struct Common<'a> {
 }
 
 impl Flags {
-    pub fn report(&self, common: &Common<'_>) -> Result<ExitCode, Error> {
-        let spec = self.spec(common.algorithm).map_err(Error::Usage)?;
+    pub fn report(&self, common: &Common<'_>) -> Result<ExitCode, LabError> {
+        let spec = self.spec(common.algorithm)?;
         let report = match common.trace {
             Some(_) if common.seeds > 1 => {
-                return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+                return Err(LabError::TraceOfSeveralRuns);
             }
             Some(path) => traced(&spec, common.seed, path)?,
             None => progress::counting("runs", common.seeds, |progress| {
@@ -65,22 +66,19 @@ impl Flags {
         Ok(verdict(&report))
     }
 
-    fn spec(&self, algorithm: &str) -> Result<ClusterSpec, String> {
+    fn spec(&self, algorithm: &str) -> Result<ClusterSpec, LabError> {
         known(algorithm)?;
         let mut spec = ClusterSpec::new(algorithm, self.members);
-        spec.faults = Fault::parse(&self.faults)?.into_iter().collect();
-        spec.bug =
-            self.bug.as_deref().map(BugSwitch::parse).transpose().map_err(|error| error.to_string())?;
+        spec.faults = Fault::parse(&self.faults).map_err(LabError::parameter)?.into_iter().collect();
+        spec.bug = self.bug.as_deref().map(BugSwitch::parse).transpose().map_err(LabError::parameter)?;
         Ok(spec)
     }
 }
 
 /// Writes one JSON object for each event: time (in milliseconds), process, event.
-fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, Error> {
-    let told = |error: std::io::Error| {
-        Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-    };
-    let mut file = BufWriter::new(File::create(path).map_err(told)?);
+fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, LabError> {
+    let cannot_write = |error| LabError::Trace(FileError::trace(path)(error));
+    let mut file = BufWriter::new(File::create(path).map_err(cannot_write)?);
     let mut written = Ok(());
     let report = cluster::run_traced(spec, seed, &mut |(at, who, what)| {
         let line = serde_json::json!({ "at_ms": at as f64 / 1e6, "who": who, "what": format!("{what:?}") });
@@ -88,7 +86,7 @@ fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, E
             written = writeln!(file, "{line}");
         }
     })?;
-    written.and_then(|()| file.flush()).map_err(told)?;
+    written.and_then(|()| file.flush()).map_err(cannot_write)?;
     Ok(report)
 }
 

@@ -3,8 +3,9 @@
 //! As on the lab's page, a run is a scenario that grows by one line with each choice and is replayed from its start
 //! each time. Undo removes the last line, and the written file can be run by 'replay'.
 
+use super::lab_error::LabError;
 use super::sim::{known, settings};
-use crate::{exit, print_line};
+use crate::print_line;
 use clap::Args;
 use lockkeeper_core::{Mode, Phase, SiteId, registry};
 use lockkeeper_lab::trace::SiteState;
@@ -53,14 +54,13 @@ impl Step {
     pub fn run(self) -> ExitCode {
         match self.drive() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Error::Trace(error)) => exit::fail(exit::IO, &error),
-            Err(error) => exit::fail(exit::USAGE, &error),
+            Err(error) => error.of_any_file().report(),
         }
     }
 
-    fn drive(&self) -> Result<(), Error> {
-        known(&self.algorithm).map_err(Error::Usage)?;
-        settings(&self.set).map_err(Error::Usage)?;
+    fn drive(&self) -> Result<(), LabError> {
+        known(&self.algorithm)?;
+        settings(&self.set)?;
         let shares = registry::sharing(&self.algorithm).is_some_and(|sharing| sharing.knows(Mode::Shared));
         let (heads, fifo) = (self.heads(), !self.non_fifo);
         let mut drive = Drive { heads, acts: Vec::new(), fifo, shares, faults: false };
@@ -114,9 +114,9 @@ impl Drive {
         format!("{}{}", self.heads, acts.collect::<String>())
     }
 
-    fn play(&self) -> Result<Recording, Error> {
-        let scenario = Scenario::parse("run", &self.text()).map_err(Error::Usage)?;
-        recording::record(&scenario.spec, 1, LIMITS, &Progress::default())
+    fn play(&self) -> Result<Recording, LabError> {
+        let scenario = Scenario::parse("run", &self.text()).map_err(LabError::scenario)?;
+        Ok(recording::record(&scenario.spec, 1, LIMITS, &Progress::default())?)
     }
 
     /// The possible next steps, as lines of a scenario.

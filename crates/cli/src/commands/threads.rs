@@ -1,6 +1,7 @@
 //! `lockkeeper threads`: the bank's ATMs as threads, without a lock and with each kind of lock.
 
-use crate::{exit, print_line, progress};
+use crate::exit::CliError;
+use crate::{print_line, progress};
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_shared_memory::ALL;
@@ -61,7 +62,7 @@ impl Threads {
     pub fn run(self) -> ExitCode {
         let locks = match locks(&self.algorithm) {
             Ok(locks) => locks,
-            Err(what) => return exit::fail(exit::USAGE, &what),
+            Err(error) => return CliError::usage(error).report(),
         };
         let measured = self.measure(&locks);
         if self.json {
@@ -72,11 +73,8 @@ impl Threads {
         match measured.locks.iter().find(|run| !run.right()) {
             None => ExitCode::SUCCESS,
             Some(run) => {
-                let what = format!(
-                    "{} violated mutual exclusion: deposits are lost",
-                    run.lock.unwrap_or("the lock")
-                );
-                exit::fail(exit::VIOLATED, &what)
+                let lock = run.lock.unwrap_or("the lock");
+                CliError::Violated(ThreadsError::DepositsLost { lock }.into()).report()
             }
         }
     }
@@ -94,18 +92,36 @@ impl Threads {
     }
 }
 
+/// A wrong name of a lock, or a lock that is wrong.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ThreadsError {
+    /// There is no lock of this name.
+    #[error("there is no lock '{name}' for threads: there are {}, or all", slugs().join(", "))]
+    UnknownLock {
+        /// The name.
+        name: String,
+    },
+    /// A lock violated mutual exclusion.
+    #[error("{lock} violated mutual exclusion: deposits are lost")]
+    DepositsLost {
+        /// The lock.
+        lock: &'static str,
+    },
+}
+
+/// The names of all locks for threads.
+fn slugs() -> Vec<&'static str> {
+    ALL.iter().map(|about| about.slug).collect()
+}
+
 /// The locks that a list names, without repetitions, and the standard library's at the end.
-fn locks(names: &[String]) -> Result<Vec<&'static str>, String> {
+fn locks(names: &[String]) -> Result<Vec<&'static str>, ThreadsError> {
     let mut locks: Vec<&'static str> = Vec::new();
     for name in names {
         let named: Vec<&'static str> =
-            ALL.iter().map(|about| about.slug).filter(|slug| name == "all" || slug == name).collect();
+            slugs().into_iter().filter(|slug| name == "all" || slug == name).collect();
         if named.is_empty() && name != STD {
-            let all: Vec<&str> = ALL.iter().map(|about| about.slug).collect();
-            return Err(format!(
-                "there is no lock '{name}' for threads: there are {}, or all",
-                all.join(", ")
-            ));
+            return Err(ThreadsError::UnknownLock { name: name.clone() });
         }
         locks.extend(named.into_iter().filter(|slug| !locks.contains(slug)).collect::<Vec<_>>());
     }

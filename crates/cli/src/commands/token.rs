@@ -1,6 +1,7 @@
 //! `lockkeeper token`: creates a token, and its entry in the file of tokens.
 
-use crate::exit;
+use crate::exit::{self, CliError};
+use crate::file_error::FileError;
 use std::fmt::Write;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -38,29 +39,39 @@ pub struct Token {
 impl Token {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
+        exit::code(self.create())
+    }
+
+    fn create(self) -> Result<ExitCode, CliError> {
         if self.acquire.is_empty() && self.observe.is_empty() && self.admin.is_empty() {
-            let error = "the token would permit nothing: add --acquire, --observe or --admin with a prefix, '' for all";
-            return exit::fail(exit::USAGE, &error);
+            return Err(CliError::usage(TokenError::PermitsNothing));
         }
-        let (secret, line) = match make(&self.name, &self.acquire, &self.observe, &self.admin, self.days) {
-            Ok(made) => made,
-            Err(error) => return exit::fail(exit::CANNOT_RUN, &error),
-        };
+        let (secret, line) = make(&self.name, &self.acquire, &self.observe, &self.admin, self.days)
+            .map_err(CliError::cannot_run)?;
         match &self.file {
             None => crate::print_line!("{line}"),
             Some(path) => {
                 use std::os::unix::fs::OpenOptionsExt;
                 let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path);
                 let written = file.and_then(|mut file| file.write_all(format!("\n{line}").as_bytes()));
-                if let Err(error) = written {
-                    return exit::fail(exit::IO, &format!("cannot write {}: {error}", path.display()));
-                }
+                written.map_err(|error| CliError::io(FileError::write(path)(error)))?;
             }
         }
         eprintln!("The token, which is not stored anywhere (LOCKKEEPER_TOKEN, or `Authorization: Bearer`):");
         crate::print_line!("{secret}");
-        ExitCode::SUCCESS
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The reason why a token cannot be created.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// No permission was given.
+    #[error("the token would permit nothing: add --acquire, --observe or --admin with a prefix, '' for all")]
+    PermitsNothing,
+    /// The system's random number generator failed.
+    #[error("the system gives no random numbers: {0}")]
+    Random(#[source] getrandom::Error),
 }
 
 /// Creates a token, and its entry for the file of tokens.
@@ -70,9 +81,9 @@ pub(super) fn make(
     observe: &[String],
     admin: &[String],
     days: Option<u32>,
-) -> Result<(String, String), String> {
+) -> Result<(String, String), TokenError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes).map_err(TokenError::Random)?;
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut hex, byte| {
             let _ = write!(hex, "{byte:02x}");

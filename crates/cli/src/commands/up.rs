@@ -1,7 +1,7 @@
 //! `lockkeeper up`: runs a daemon in the foreground. `lockkeeper join`: the same, as a further member of a cluster.
 
 use super::engine::user_directory;
-use crate::exit;
+use crate::exit::{self, BoxError, CliError};
 use futures_util::future::select_all;
 use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId};
 use lockkeeper_daemon::{Config, Daemon, Ending, HTTP_PORT, MEMBERS_PORT};
@@ -141,7 +141,7 @@ impl DaemonArgs {
         }
     }
 
-    fn data(&self) -> Result<PathBuf, String> {
+    fn data(&self) -> Result<PathBuf, UpError> {
         match &self.data {
             Some(data) => Ok(data.clone()),
             None => Ok(state_directory()?.join("member-1")),
@@ -150,7 +150,7 @@ impl DaemonArgs {
 
     /// The file with the join token. Default: the file below the data, or that of the user, which all daemons of this
     /// user share.
-    fn join_token(&self) -> Result<PathBuf, String> {
+    fn join_token(&self) -> Result<PathBuf, UpError> {
         match (&self.join_token, &self.data) {
             (Some(file), _) => Ok(file.clone()),
             (None, Some(data)) if data.join(JOIN_TOKEN_FILE).exists() => Ok(data.join(JOIN_TOKEN_FILE)),
@@ -159,60 +159,97 @@ impl DaemonArgs {
     }
 
     /// The join token of an existing cluster.
-    fn existing_join_token(&self) -> Result<JoinToken, String> {
+    fn existing_join_token(&self) -> Result<JoinToken, UpError> {
         if let (None, Some(text)) = (&self.join_token, std::env::var_os(JOIN_TOKEN_VARIABLE)) {
-            let wrong = |error| format!("{JOIN_TOKEN_VARIABLE}: {error}");
-            return JoinToken::parse(&text.to_string_lossy()).map_err(wrong);
+            return JoinToken::parse(&text.to_string_lossy())
+                .map_err(|error| UpError::JoinTokenVariable(error.into()));
         }
         let file = self.join_token()?;
-        JoinToken::read(&file).map_err(|error| {
-            format!(
-                "{error}\nA member joins with the cluster's join token: give --join-token a copy of the file that `lockkeeper up \
-                 --listen` names at its start, or set {JOIN_TOKEN_VARIABLE}"
-            )
-        })
+        JoinToken::read(&file).map_err(|error| UpError::NoJoinToken(error.into()))
     }
 }
 
+/// The reason why a daemon cannot be started, or has ended.
+#[derive(Debug, thiserror::Error)]
+enum UpError {
+    /// The default folder of the data is unknown.
+    #[error("there is no home directory: give the folder for the daemon's data with --data")]
+    NoHome,
+    /// The configuration file cannot be used.
+    #[error("{0}")]
+    Config(#[source] BoxError),
+    /// The join token cannot be created or read.
+    #[error("{0}")]
+    JoinToken(#[source] BoxError),
+    /// The environment variable does not contain a join token.
+    #[error("{JOIN_TOKEN_VARIABLE}: {0}")]
+    JoinTokenVariable(#[source] BoxError),
+    /// The file of the cluster's join token cannot be read.
+    #[error(
+        "{0}\nA member joins with the cluster's join token: give --join-token a copy of the file that `lockkeeper up \
+         --listen` names at its start, or set {JOIN_TOKEN_VARIABLE}"
+    )]
+    NoJoinToken(#[source] BoxError),
+    /// The folder of temporary data cannot be made.
+    #[error("cannot make a folder for the data: {0}")]
+    TemporaryFolder(#[source] std::io::Error),
+    /// Signals cannot be received.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[source] std::io::Error),
+    /// The daemon does not start.
+    #[error("{0}")]
+    Start(#[source] BoxError),
+    /// The member has stopped.
+    #[error("the daemon ends: {why}")]
+    Stopped {
+        /// The reason that the member reports.
+        why: String,
+    },
+    /// A second signal ended the daemon before it had left its cluster.
+    #[error("ended at once: the other members wait for its lease to expire")]
+    EndedAtOnce,
+}
+
 /// The directory of daemons: `$XDG_STATE_HOME/lockkeeper-daemon`, or below `~/.local/state`.
-fn state_directory() -> Result<PathBuf, String> {
-    let state = user_directory("XDG_STATE_HOME", ".local/state");
-    let state =
-        state.ok_or("there is no home directory: give the folder for the daemon's data with --data")?;
+fn state_directory() -> Result<PathBuf, UpError> {
+    let state = user_directory("XDG_STATE_HOME", ".local/state").ok_or(UpError::NoHome)?;
     Ok(state.join("lockkeeper-daemon"))
 }
 
 impl Up {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
+        exit::code(self.serve())
+    }
+
+    fn serve(self) -> Result<ExitCode, CliError> {
         start_log(&self.daemon.log, self.daemon.log_json);
         let threads = self.daemon.threads;
-        let configured = match (&self.config, self.dev) {
-            (Some(file), _) => Config::read(file).map_err(|error| error.to_string()).map(|mut config| {
-                self.daemon.apply(&mut config);
-                vec![config]
-            }),
+        let config = match (&self.config, self.dev) {
+            (Some(file), _) => Config::read(file)
+                .map(|mut config| {
+                    self.daemon.apply(&mut config);
+                    config
+                })
+                .map_err(|error| UpError::Config(error.into())),
             (None, Some(members)) => return dev(members, self.daemon),
-            (None, None) => self.alone().map(|config| vec![config]),
+            (None, None) => self.alone(),
         };
-        match configured {
-            Ok(configs) => serve(configs, threads),
-            Err(error) => exit::fail(exit::USAGE, &error),
-        }
+        serve(vec![config.map_err(CliError::usage)?], threads)
     }
 }
 
 impl Up {
     /// The configuration of a single member, which others can join if it listens.
-    fn alone(self) -> Result<Config, String> {
+    fn alone(self) -> Result<Config, UpError> {
         let mut config = Config::alone(self.daemon.data()?);
         if let Some(listen) = self.listen {
             let file = match (&self.daemon.join_token, &self.daemon.data) {
                 (None, Some(data)) => data.join(JOIN_TOKEN_FILE),
                 _ => self.daemon.join_token()?,
             };
-            config.member.join_token =
-                Some(JoinToken::read_or_create(&file).map_err(|error| error.to_string())?);
+            let join_token = JoinToken::read_or_create(&file);
+            config.member.join_token = Some(join_token.map_err(|error| UpError::JoinToken(error.into()))?);
             (config.member.listen, config.member.advertise) = (listen, self.advertise);
             crate::print_line!(
                 "join token in    {}   (for `lockkeeper join`; keep it secret)",
@@ -227,19 +264,16 @@ impl Up {
 impl Join {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
+        exit::code(self.serve())
+    }
+
+    fn serve(self) -> Result<ExitCode, CliError> {
         start_log(&self.daemon.log, self.daemon.log_json);
         let data = match &self.daemon.data {
-            Some(data) => Ok(data.clone()),
-            None => state_directory().map(|state| state.join(format!("member-{}", self.member))),
+            Some(data) => data.clone(),
+            None => state_directory().map_err(CliError::usage)?.join(format!("member-{}", self.member)),
         };
-        let data = match data {
-            Ok(data) => data,
-            Err(error) => return exit::fail(exit::USAGE, &error),
-        };
-        let join_token = match self.daemon.existing_join_token() {
-            Ok(token) => token,
-            Err(error) => return exit::fail(exit::USAGE, &error),
-        };
+        let join_token = self.daemon.existing_join_token().map_err(CliError::usage)?;
         let mut member = MemberConfig::new(MemberId(self.member), self.listen, data);
         member.join_token = Some(join_token);
         (member.join, member.advertise) = (self.members, self.advertise);
@@ -252,18 +286,12 @@ impl Join {
 }
 
 /// Runs several members on loopback in this process.
-fn dev(members: u32, daemon: DaemonArgs) -> ExitCode {
-    let folder = match tempfile::tempdir() {
-        Ok(folder) => folder,
-        Err(error) => {
-            return exit::fail(exit::CANNOT_RUN, &format!("cannot make a folder for the data: {error}"));
-        }
-    };
+fn dev(members: u32, daemon: DaemonArgs) -> Result<ExitCode, CliError> {
+    let folder =
+        tempfile::tempdir().map_err(|error| CliError::cannot_run(UpError::TemporaryFolder(error)))?;
     let token = folder.path().join(JOIN_TOKEN_FILE);
-    let join_token = match JoinToken::read_or_create(&token) {
-        Ok(join_token) => join_token,
-        Err(error) => return exit::fail(exit::CANNOT_RUN, &error.to_string()),
-    };
+    let join_token = JoinToken::read_or_create(&token)
+        .map_err(|error| CliError::cannot_run(UpError::JoinToken(error.into())))?;
     let mut configs = dev_configs(members, folder.path(), MEMBERS_PORT);
     if members > 1 {
         crate::print_line!("join token in    {}   (for `lockkeeper join`)", token.display());
@@ -308,28 +336,22 @@ fn start_log(level: &str, json: bool) {
     lockkeeper_daemon::log_panics();
 }
 
-fn serve(configs: Vec<Config>, threads: Option<u16>) -> ExitCode {
+fn serve(configs: Vec<Config>, threads: Option<u16>) -> Result<ExitCode, CliError> {
     let half = || std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
     let threads = threads.map_or_else(half, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}")),
-    };
-    match runtime.block_on(serve_all(configs)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::fail(exit::CANNOT_RUN, &error),
-    }
+    let runtime = runtime.map_err(CliError::CannotStart)?;
+    runtime.block_on(serve_all(configs)).map_err(CliError::cannot_run)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
-    let cannot = |error| format!("cannot listen for signals: {error}");
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+async fn serve_all(configs: Vec<Config>) -> Result<(), UpError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(UpError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(UpError::Signals)?;
     let mut daemons = Vec::new();
     for config in configs {
         let given = config.clone();
-        let daemon = Daemon::start(config).await.map_err(|error| error.to_string())?;
+        let daemon = Daemon::start(config).await.map_err(|error| UpError::Start(error.into()))?;
         introduce(&daemon, &given);
         daemons.push(daemon);
     }
@@ -354,7 +376,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
         () = ready => {}
         (ending, _, _) = select_all(ends) => {
             if let Ending::Stopped(why) = ending {
-                return Err(format!("the daemon ends: {why}"));
+                return Err(UpError::Stopped { why });
             }
         }
         _ = terminate.recv() => {}
@@ -367,8 +389,8 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     };
     tokio::select! {
         () = leave => Ok(()),
-        _ = terminate.recv() => Err(String::from("ended at once: the other members wait for its lease to expire")),
-        _ = interrupt.recv() => Err(String::from("ended at once: the other members wait for its lease to expire")),
+        _ = terminate.recv() => Err(UpError::EndedAtOnce),
+        _ = interrupt.recv() => Err(UpError::EndedAtOnce),
     }
 }
 
