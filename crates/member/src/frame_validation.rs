@@ -8,7 +8,7 @@ use crate::member::{Member, Message};
 use crate::{Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, View};
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
-use lockkeeper_core::{LockMode, MutualExclusion};
+use lockkeeper_core::{LockMode, MutualExclusion, Validate};
 
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;
