@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockkeeper_core::MutualExclusion;
+use lockkeeper_core::{MutualExclusion, Validate};
 use lockkeeper_core::algorithms::{
     centralized_failover::CentralizedFailover, gate::Gate, lodha_kshemkalyani::LodhaKshemkalyani,
     naimi_trehel::NaimiTrehel, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,

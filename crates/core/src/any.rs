@@ -24,11 +24,11 @@ use crate::algorithms::{
     token_ring_parked::TokenRingParked,
     token_ring_recovering::TokenRingRecovering,
 };
-use crate::mutex::Settings;
 use crate::protocol::TimerChange;
+use crate::settings::Settings;
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Out, Protocol, Rules, Setup, SiteId,
-    Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Out, PaperFigures,
+    Protocol, Rules, Setup, SiteId, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::boxed::Box;
 use alloc::format;
@@ -84,7 +84,7 @@ macro_rules! any {
         /// The options of one algorithm. The variant selects the algorithm.
         #[derive(Clone, Debug)]
         #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
-        pub enum AnyOptions { $($variant(<$variant as MutualExclusion>::Options),)+ }
+        pub enum AnyOptions { $($variant(<$variant as Configure>::Options),)+ }
 
         /// Every algorithm that a cluster can run, in the order of the wire format.
         pub const ALL: &[&About] = &[$(&<$variant as MutualExclusion>::ABOUT,)+];
@@ -143,7 +143,7 @@ macro_rules! any {
                 }
             }
 
-            /// Ignores a message of another algorithm; [`awaits`](MutualExclusion::awaits) refuses it before.
+            /// Ignores a message of another algorithm; [`awaits`](Validate::awaits) refuses it before.
             fn message(&mut self, from: SiteId, message: AnyMessage, out: &mut Out<Self>) {
                 match (self, message) {
                     $((Self::$variant(site), AnyMessage::$variant(message)) => {
@@ -193,18 +193,8 @@ macro_rules! any {
             /// The description of the default algorithm; [`about`](MutualExclusion::about) describes the selected one.
             const ABOUT: About = NaimiTrehel::ABOUT;
 
-            type Options = AnyOptions;
-
             fn about(options: &AnyOptions) -> &'static About {
                 match options { $(AnyOptions::$variant(_) => &$variant::ABOUT,)+ }
-            }
-
-            fn options(settings: &mut Settings, sites: usize) -> Result<AnyOptions, String> {
-                let slug = settings.take(ALGORITHM, String::from(DEFAULT), |text| Some(text.into()), "a name")?;
-                $(if slug == $variant::ABOUT.slug {
-                    return Ok(AnyOptions::$variant($variant::options(settings, sites)?));
-                })+
-                Err(refusal(&slug))
             }
 
             fn helpers(options: &AnyOptions) -> usize {
@@ -230,10 +220,30 @@ macro_rules! any {
                 }
             }
 
+            fn is_wanted(&self) -> bool {
+                match self { $(Self::$variant(site) => site.is_wanted(),)+ }
+            }
+        }
+
+        impl Configure for AnySite {
+            type Options = AnyOptions;
+
+            fn options(settings: &mut Settings, sites: usize) -> Result<AnyOptions, String> {
+                let slug = settings.take(ALGORITHM, String::from(DEFAULT), |text| Some(text.into()), "a name")?;
+                $(if slug == $variant::ABOUT.slug {
+                    return Ok(AnyOptions::$variant($variant::options(settings, sites)?));
+                })+
+                Err(refusal(&slug))
+            }
+        }
+
+        impl PaperFigures for AnySite {
             fn expected(load: Load, sites: usize, options: &AnyOptions) -> Expected {
                 match options { $(AnyOptions::$variant(options) => $variant::expected(load, sites, options),)+ }
             }
+        }
 
+        impl Inspect for AnySite {
             fn timestamp(&self) -> Option<Timestamp> {
                 match self { $(Self::$variant(site) => site.timestamp(),)+ }
             }
@@ -246,6 +256,12 @@ macro_rules! any {
                 match message { $(AnyMessage::$variant(message) => $variant::tokens_in(message),)+ }
             }
 
+            fn invariant(&self) -> Result<(), &'static str> {
+                match self { $(Self::$variant(site) => site.invariant(),)+ }
+            }
+        }
+
+        impl Validate for AnySite {
             fn plausible(message: &AnyMessage, sites: usize) -> bool {
                 match message { $(AnyMessage::$variant(message) => $variant::plausible(message, sites),)+ }
             }
@@ -255,14 +271,6 @@ macro_rules! any {
                     $((Self::$variant(site), AnyMessage::$variant(message)) => site.awaits(from, message),)+
                     _ => false,
                 }
-            }
-
-            fn is_wanted(&self) -> bool {
-                match self { $(Self::$variant(site) => site.is_wanted(),)+ }
-            }
-
-            fn invariant(&self) -> Result<(), &'static str> {
-                match self { $(Self::$variant(site) => site.invariant(),)+ }
             }
         }
     };

@@ -1,10 +1,9 @@
 //! The protocols that elect one site as leader.
 
-use crate::mutex::{Setting, Settings};
+use crate::settings::{Configure, Setting, Settings};
 use crate::{Out, Protocol, SiteId};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The input of an election: the leader does not answer, so elect one that does.
@@ -18,16 +17,9 @@ pub struct Elected(pub SiteId);
 /// A protocol by which the sites agree on a leader: the highest site that is up.
 ///
 /// A site starts a campaign on its own when its leader is suspected, or when it starts without knowing a leader.
-pub trait Election: Protocol<Input = Campaign, Output = Elected> {
+pub trait Election: Protocol<Input = Campaign, Output = Elected> + Configure {
     /// The description of the algorithm.
     const ABOUT: About;
-
-    /// The algorithm's own options, made from settings such as `timeout=3`.
-    type Options: Clone + fmt::Debug + Default + Send + Sync;
-
-    /// Reads the options from the settings. An implementation takes each setting that it knows from [`Settings`]; the
-    /// caller rejects the remaining ones.
-    fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String>;
 
     /// The initial state of one site. If the setup names no leader, the site has just come up, does not know the
     /// leader, and starts an election at once.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`protocol`] | [`Protocol`], the interface of every algorithm, and [`Out`], the actions of one step |
 //! | [`mutex`] | [`MutualExclusion`], the protocols that admit sites to a critical section |
+//! | [`settings`] | [`Configure`], the options of an algorithm and the settings that they are made from |
 //! | [`sharing`] | [`Sharing`], which entries may overlap and which conflict |
 //! | [`election`] | [`Election`], the protocols that elect one site as leader |
 //! | [`site`] | [`SiteId`], [`SiteSet`] |
@@ -34,6 +35,7 @@ pub mod mutex;
 pub mod protocol;
 pub mod quorum;
 pub mod registry;
+pub mod settings;
 pub mod sharing;
 pub mod site;
 pub mod tree;
@@ -42,7 +44,10 @@ pub use clock::{LamportClock, Timestamp};
 pub use driver::Site;
 pub use election::{Campaign, Elected, Election};
 pub use lockkeeper_text::LockMode;
-pub use mutex::{About, Ask, Entered, Expected, Load, MutualExclusion, Phase, Setup};
+pub use mutex::{
+    About, Ask, Entered, Expected, Inspect, Load, MutualExclusion, PaperFigures, Phase, Setup, Validate,
+};
 pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Timeout, Value, Vocabulary, Word};
+pub use settings::Configure;
 pub use sharing::{Crowd, Holder, Mode, Sharing};
 pub use site::{SiteId, SiteSet};

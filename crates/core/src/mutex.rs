@@ -1,8 +1,7 @@
 //! The protocols that admit sites to a critical section: one at a time, or as many as the kind of lock allows.
 
+use crate::settings::{Configure, Setting};
 use crate::{Holder, Mode, Out, Protocol, Sharing, SiteId, Timestamp};
-use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -48,23 +47,25 @@ impl fmt::Display for Phase {
 pub const LARGEST_NUMBER: u64 = u64::MAX / 4;
 
 /// A protocol that admits one site at a time to the critical section, or as many as [`sharing`](Self::sharing) allows.
-pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
+///
+/// Its own methods are those that every driver calls: the simulator, the checker and the cluster. The methods for one
+/// kind of caller are in the traits that it requires: [`Configure`] for the code that reads the user's settings,
+/// [`PaperFigures`] for comparisons with the paper, [`Inspect`] for the observers of a run, and [`Validate`] for drivers
+/// whose messages come from a network.
+pub trait MutualExclusion:
+    Protocol<Input = Ask, Output = Entered> + Configure + PaperFigures + Inspect + Validate
+{
     /// The description of the algorithm.
     const ABOUT: About;
 
-    /// The algorithm's own options, made from settings such as `coordinator=apart`.
-    type Options: Clone + fmt::Debug + Default + Send + Sync;
+    /// Whether the algorithm continues when sites crash and restart without their state, provided that one site is
+    /// always up and the failure detector is perfect. Tests crash sites where this is `true`.
+    const SURVIVES_CRASHES: bool = false;
 
     /// The description of the algorithm that these options select. Always [`ABOUT`](Self::ABOUT), except for
     /// [`AnySite`](crate::any::AnySite).
     fn about(_options: &Self::Options) -> &'static About {
         const { &Self::ABOUT }
-    }
-
-    /// Reads the options from the settings. An implementation takes each setting that it knows from [`Settings`]; the
-    /// caller rejects the remaining ones.
-    fn options(_settings: &mut Settings, _sites: usize) -> Result<Self::Options, String> {
-        Ok(Self::Options::default())
     }
 
     /// The number of processes besides the requesting sites: 1 for a separate coordinator.
@@ -83,10 +84,6 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// allows.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
-    /// Whether the algorithm continues when sites crash and restart without their state, provided that one site is
-    /// always up and the failure detector is perfect. Tests crash sites where this is `true`.
-    const SURVIVES_CRASHES: bool = false;
-
     /// The state of a site that restarts after a crash, for the `life`th time. The site has lost its state; it knows
     /// that number and the setup, in which it neither is a holder nor has the token. An algorithm whose sites may
     /// return overrides this.
@@ -94,28 +91,59 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
         Self::start(me, setup, out)
     }
 
+    /// Whether this site, inside, knows that another site waits for the lock. Returns `false` where the site cannot
+    /// know, for example because requests go to a coordinator; a driver must not let others wait for ever on account of
+    /// that.
+    fn is_wanted(&self) -> bool {
+        false
+    }
+}
+
+/// The statements of the paper about cost and order. The lab compares them with its measurements, and its checker and
+/// conformance test verify them in every run; a cluster does not call these methods.
+pub trait PaperFigures: Configure {
     /// The cost that the paper states for this load and number of sites.
     fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;
+
+    /// The largest number of messages per entry that the paper allows, in any run in which every request is served.
+    fn most_messages(_sites: usize, _options: &Self::Options) -> Option<usize> {
+        None
+    }
+
+    /// Whether the paper states that conflicting requests are served in the order of their
+    /// [timestamps](Inspect::timestamp).
+    fn in_timestamp_order() -> bool {
+        false
+    }
 
     /// The names of messages and the sentences of rules that cannot occur with these options. Tests expect all the
     /// others.
     fn dormant(_options: &Self::Options) -> &'static [&'static str] {
         &[]
     }
+}
 
+/// The parts of a site's state and of a message that an observer needs in order to verify a run. The simulator, the
+/// checker and tests call these methods; a cluster does not.
+pub trait Inspect: Protocol {
     /// The timestamp of the site's request, pending or being served, where the paper orders requests by timestamp.
     fn timestamp(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Whether the paper states that conflicting requests are served in the order of their timestamps.
-    fn in_timestamp_order() -> bool {
-        false
+    /// The number of tokens at this site. There is never more than one in the whole system.
+    fn tokens(&self) -> u32 {
+        0
     }
 
-    /// The largest number of messages per entry that the paper allows, in any run in which every request is served.
-    fn most_messages(_sites: usize, _options: &Self::Options) -> Option<usize> {
-        None
+    /// The number of tokens in this message.
+    fn tokens_in(_message: &Self::Message) -> u32 {
+        0
+    }
+
+    /// Checks the invariants of this site's state. Cheap, because every run checks them after every step.
+    fn invariant(&self) -> Result<(), &'static str> {
+        Ok(())
     }
 
     /// The number of independent scales: kinds of numbers that grow without bound and matter only relative to others of
@@ -130,41 +158,23 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
 
     /// The same as [`numbers`](Self::numbers) for a message and its sender.
     fn numbers_in(_from: SiteId, _message: &mut Self::Message, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+}
 
-    /// The number of tokens at this site. There is never more than one in the whole system.
-    fn tokens(&self) -> u32 {
-        0
-    }
-
-    /// The number of tokens in this message.
-    fn tokens_in(_message: &Self::Message) -> u32 {
-        0
-    }
-
+/// The checks on messages from outside. A driver that receives messages from a network calls both methods BEFORE it
+/// delivers a message, and drops a message that fails one; with these checks, no message makes a site panic, loop or
+/// grow without bound. A driver that delivers only the messages of its own sites, such as the simulator, needs neither.
+pub trait Validate: Protocol {
     /// Whether a site of a system of at most `sites` sites can have sent this message: every site that it names exists,
-    /// no list is longer than the number of sites, and no number is about to overflow ([`LARGEST_NUMBER`]). A driver
-    /// that receives messages from outside calls this BEFORE it delivers one.
+    /// no list is longer than the number of sites, and no number is about to overflow ([`LARGEST_NUMBER`]).
     fn plausible(_message: &Self::Message, _sites: usize) -> bool {
         true
     }
 
     /// Whether this message can arrive in the current state of this site. Returns `false` for a message that does not
     /// fit: a list of the wrong length, a second request of a site that can have only one, a request that came back to
-    /// its requester. Drivers call it together with [`plausible`](Self::plausible).
+    /// its requester.
     fn awaits(&self, _from: SiteId, _message: &Self::Message) -> bool {
         true
-    }
-
-    /// Whether this site, inside, knows that another site waits for the lock. Returns `false` where the site cannot
-    /// know, for example because requests go to a coordinator; a driver must not let others wait for ever on account of
-    /// that.
-    fn is_wanted(&self) -> bool {
-        false
-    }
-
-    /// Checks the invariants of this site's state. Cheap, because every run checks them after every step.
-    fn invariant(&self) -> Result<(), &'static str> {
-        Ok(())
     }
 }
 
@@ -311,76 +321,6 @@ pub struct Cost {
     pub sync_delay: &'static str,
     /// Client delay at low load.
     pub client_delay: &'static str,
-}
-
-/// A setting of an algorithm.
-#[derive(Clone, Debug, Serialize)]
-pub struct Setting {
-    /// The name.
-    pub name: &'static str,
-    /// The accepted values.
-    pub values: &'static str,
-    /// The default value.
-    pub default: &'static str,
-    /// The effect of the setting.
-    pub help: &'static str,
-}
-
-/// The accepted values of the setting `timeout`.
-pub const TIMEOUT_VALUES: &str = "none or a time in T from 0.001 to 1e9";
-
-/// Settings by name, as the user gave them.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    given: BTreeMap<String, String>,
-    taken: Vec<&'static str>,
-}
-
-impl Settings {
-    /// Creates settings from pairs of name and value. The last value of a name wins.
-    pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { given: pairs.into_iter().collect(), taken: Vec::new() }
-    }
-
-    /// Takes a setting and reads it with `parse`; returns the default if the setting is not given.
-    pub fn take<T>(
-        &mut self,
-        name: &'static str,
-        default: T,
-        parse: impl FnOnce(&str) -> Option<T>,
-        expected: &str,
-    ) -> Result<T, String> {
-        self.taken.push(name);
-        match self.given.get(name) {
-            None => Ok(default),
-            Some(value) => {
-                parse(value).ok_or_else(|| format!("the setting {name} takes {expected}, not '{value}'"))
-            }
-        }
-    }
-
-    /// Takes the setting `timeout`, in thousandths of T; `None` if the site waits without a timeout.
-    pub fn take_timeout(&mut self) -> Result<Option<u64>, String> {
-        let parse = |text: &str| match text.parse::<f64>() {
-            _ if text == "none" => Some(None),
-            Ok(t) if (0.001..=1e9).contains(&t) => Some(Some((t * 1000.0 + 0.5) as u64)),
-            _ => None,
-        };
-        self.take("timeout", None, parse, TIMEOUT_VALUES)
-    }
-
-    /// Rejects settings that were given but not taken.
-    pub fn nothing_left(&self) -> Result<(), String> {
-        match self.given.keys().find(|name| !self.taken.contains(&name.as_str())) {
-            None => Ok(()),
-            Some(name) if self.taken.is_empty() => {
-                Err(format!("there is no setting '{name}' here: this algorithm takes none"))
-            }
-            Some(name) => {
-                Err(format!("there is no setting '{name}' here: there is {}", self.taken.join(", ")))
-            }
-        }
-    }
 }
 
 /// Reads a site number counted from 1, with or without the prefix `S`.

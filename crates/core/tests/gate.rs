@@ -8,7 +8,9 @@ use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
 use lockkeeper_core::algorithms::suzuki_kasami::SuzukiKasami;
 use lockkeeper_core::algorithms::token_ring_parked::TokenRingParked;
-use lockkeeper_core::{LockMode, MutualExclusion, Out, Protocol, Setup, Site, SiteId};
+use lockkeeper_core::{
+    Inspect, LockMode, MutualExclusion, Out, PaperFigures, Protocol, Setup, Site, SiteId, Validate,
+};
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -15,10 +15,11 @@ use lockkeeper_core::algorithms::{
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_core::elections::relay::Letter;
 use lockkeeper_core::elections::{bully, elector, ring_election};
-use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::protocol::TimerChange;
+use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{
-    LockMode, MutualExclusion, Out, Phase, Protocol, Setup, Site, SiteId, Timestamp, Vocabulary,
+    Configure, LockMode, MutualExclusion, Out, Phase, Protocol, Setup, Site, SiteId, Timestamp, Validate,
+    Vocabulary,
 };
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;

@@ -1,5 +1,5 @@
-//! Sites that receive forged or damaged messages. A driver delivers only messages that [`MutualExclusion::plausible`]
-//! and [`MutualExclusion::awaits`] accept. With these, no site panics, loops for ever or grows without bound; and no
+//! Sites that receive forged or damaged messages. A driver delivers only messages that [`Validate::plausible`]
+//! and [`Validate::awaits`] accept. With these, no site panics, loops for ever or grows without bound; and no
 //! message of a correct site is refused.
 
 use lockkeeper_core::mutex::LARGEST_NUMBER;
@@ -47,11 +47,12 @@ struct System<P: MutualExclusion> {
 
 impl<P: MutualExclusion> System<P> {
     fn new(sites: usize, seed: u64) -> Self {
-        let mut settings = lockkeeper_core::mutex::Settings::new([]);
+        let mut settings = lockkeeper_core::settings::Settings::new([]);
         let mut options = P::options(&mut settings, sites).unwrap();
         if P::helpers(&options) > 0 {
             let coordinator = ("coordinator".into(), "1".into());
-            options = P::options(&mut lockkeeper_core::mutex::Settings::new([coordinator]), sites).unwrap();
+            options =
+                P::options(&mut lockkeeper_core::settings::Settings::new([coordinator]), sites).unwrap();
         }
         let shares = P::sharing(&options).knows(Mode::Shared);
         let setup = Setup::new(sites, options);

@@ -1,7 +1,7 @@
 //! Tests of [`MutualExclusion::is_wanted`]: under which algorithms the site inside knows that another site waits.
 
-use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Setup, Sharing, Site, SiteId};
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! The coordinator that fails over: a crash at every step of a run, and the limits of the algorithm.
 
 use lockkeeper_core::algorithms::centralized_failover::CentralizedFailover;
-use lockkeeper_core::mutex::Settings;
+use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{Holder, MutualExclusion, Protocol, Rules, SiteId};
 use lockkeeper_lab::mutants::{self, Mutant};
 use lockkeeper_lab::property::{Property, Violation};

@@ -9,7 +9,7 @@ use crate::{Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, 
 use core::fmt;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
-use lockkeeper_core::{LockMode, MutualExclusion};
+use lockkeeper_core::{LockMode, MutualExclusion, Validate};
 
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;

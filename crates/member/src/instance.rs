@@ -7,8 +7,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::algorithms::gate_messages::Message;
-use lockkeeper_core::mutex::Settings;
-use lockkeeper_core::{LockMode, MutualExclusion, Out, Setup, Site, SiteId};
+use lockkeeper_core::settings::Settings;
+use lockkeeper_core::{LockMode, MutualExclusion, Out, Setup, Site, SiteId, Validate};
 
 /// A message to be sent, with the sender's fence clock.
 #[derive(Clone, Debug)]

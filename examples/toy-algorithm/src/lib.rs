@@ -11,8 +11,8 @@
 
 use lockkeeper_core::mutex::{Channels, Cost, Family, list};
 use lockkeeper_core::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -166,8 +166,6 @@ impl MutualExclusion for Cloakroom {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         let has_coat = match setup.holder() {
             Some(holder) => holder == me,
@@ -175,7 +173,13 @@ impl MutualExclusion for Cloakroom {
         };
         Self { me, phase: setup.phase_of(me), has_coat, queue: VecDeque::new() }
     }
+}
 
+impl Configure for Cloakroom {
+    type Options = ();
+}
+
+impl PaperFigures for Cloakroom {
     fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
         let remote = 1.0 - 1.0 / sites as f64;
         Expected {
@@ -184,7 +188,9 @@ impl MutualExclusion for Cloakroom {
             client_delay: Some(2.0 * remote),
         }
     }
+}
 
+impl Inspect for Cloakroom {
     fn tokens(&self) -> u32 {
         self.has_coat.into()
     }
@@ -197,6 +203,8 @@ impl MutualExclusion for Cloakroom {
         if self.phase == Phase::Inside && !self.has_coat { Err("inside without the coat") } else { Ok(()) }
     }
 }
+
+impl Validate for Cloakroom {}
 
 #[cfg(test)]
 mod tests {

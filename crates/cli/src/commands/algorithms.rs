@@ -3,8 +3,8 @@
 use crate::print_line;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use lockkeeper_core::mutex::Setting;
 use lockkeeper_core::registry;
+use lockkeeper_core::settings::Setting;
 use lockkeeper_shared_memory as shared_memory;
 use std::process::ExitCode;
 

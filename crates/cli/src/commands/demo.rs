@@ -6,7 +6,7 @@ use lockkeeper::{Guard, Lockkeeper};
 use lockkeeper_bench::servers::NetError;
 use lockkeeper_cluster::JoinToken;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
-use lockkeeper_core::{Load, MutualExclusion};
+use lockkeeper_core::{Load, PaperFigures};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;

@@ -4,7 +4,7 @@ use super::sim::known;
 use crate::exit::CliError;
 use crate::print_line;
 use clap::Args;
-use lockkeeper_core::mutex::Setting;
+use lockkeeper_core::settings::Setting;
 use lockkeeper_lab::comparison::explain::{Explanation, Header, Tale, explain};
 use lockkeeper_lab::election::explain::{self as election, explain as explain_election};
 use std::process::ExitCode;

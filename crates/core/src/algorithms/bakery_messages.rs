@@ -16,8 +16,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -251,8 +251,6 @@ impl MutualExclusion for BakeryMessages {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         Self {
             me,
@@ -265,7 +263,13 @@ impl MutualExclusion for BakeryMessages {
             await_turn: BTreeSet::new(),
         }
     }
+}
 
+impl Configure for BakeryMessages {
+    type Options = ();
+}
+
+impl PaperFigures for BakeryMessages {
     fn most_messages(sites: usize, _options: &()) -> Option<usize> {
         Some(6 * (sites - 1))
     }
@@ -278,7 +282,15 @@ impl MutualExclusion for BakeryMessages {
             client_delay: Some(if alone { 0.0 } else { 6.0 }),
         }
     }
+}
 
+impl Inspect for BakeryMessages {
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && self.number == 0 { Err("inside without a ticket") } else { Ok(()) }
+    }
+}
+
+impl Validate for BakeryMessages {
     fn plausible(message: &Message, _sites: usize) -> bool {
         !matches!(message, Message::Number(number) | Message::AwaitTurn(number) if *number > LARGEST_NUMBER)
     }
@@ -287,9 +299,5 @@ impl MutualExclusion for BakeryMessages {
         // A site has one ticket, and waits for the answer before it takes another.
         !matches!(message, Message::AwaitTurn(_))
             || self.await_turn.iter().all(|waiting| waiting.site != from)
-    }
-
-    fn invariant(&self) -> Result<(), &'static str> {
-        if self.phase == Phase::Inside && self.number == 0 { Err("inside without a ticket") } else { Ok(()) }
     }
 }

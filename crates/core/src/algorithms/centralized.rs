@@ -16,10 +16,11 @@
 //! **Pitfalls.** Granting to the latest request first starves the others without any deadlock. On channels that
 //! reorder, a site's next ENTER may overtake its RELEASED: the coordinator puts it into the queue like any other.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list, parse_site};
+use crate::mutex::{Channels, Cost, Family, list, parse_site};
+use crate::settings::{Setting, Settings};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -225,6 +226,23 @@ impl MutualExclusion for Centralized {
         ],
     };
 
+    fn helpers(options: &Options) -> usize {
+        usize::from(options.coordinator.is_none())
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
+        let coordinator = setup.options.coordinator.unwrap_or(SiteId::new(setup.sites));
+        let state = CoordinatorState { holder: setup.holder(), queue: VecDeque::new() };
+        Self {
+            coordinator,
+            denied: setup.options.denied,
+            phase: setup.phase_of(me),
+            coordinating: (me == coordinator).then_some(state),
+        }
+    }
+}
+
+impl Configure for Centralized {
     type Options = Options;
 
     fn options(settings: &mut Settings, sites: usize) -> Result<Options, String> {
@@ -247,22 +265,9 @@ impl MutualExclusion for Centralized {
             denied: settings.take("denied", false, yes_or_no, "yes or no")?,
         })
     }
+}
 
-    fn helpers(options: &Options) -> usize {
-        usize::from(options.coordinator.is_none())
-    }
-
-    fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
-        let coordinator = setup.options.coordinator.unwrap_or(SiteId::new(setup.sites));
-        let state = CoordinatorState { holder: setup.holder(), queue: VecDeque::new() };
-        Self {
-            coordinator,
-            denied: setup.options.denied,
-            phase: setup.phase_of(me),
-            coordinating: (me == coordinator).then_some(state),
-        }
-    }
-
+impl PaperFigures for Centralized {
     fn most_messages(_sites: usize, options: &Options) -> Option<usize> {
         Some(if options.denied { 4 } else { 3 })
     }
@@ -282,13 +287,9 @@ impl MutualExclusion for Centralized {
     fn dormant(options: &Options) -> &'static [&'static str] {
         if options.denied { &[] } else { &["DENIED", "learns that it has to wait"] }
     }
+}
 
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site has one request at a time, and releases before it requests again.
-        let known = |state: &CoordinatorState| state.holder == Some(from) || state.queue.contains(&from);
-        *message != Message::Enter || !self.coordinating.as_ref().is_some_and(known)
-    }
-
+impl Inspect for Centralized {
     fn invariant(&self) -> Result<(), &'static str> {
         match &self.coordinating {
             Some(state) if state.holder.is_none() && !state.queue.is_empty() => {
@@ -296,5 +297,13 @@ impl MutualExclusion for Centralized {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Validate for Centralized {
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site has one request at a time, and releases before it requests again.
+        let known = |state: &CoordinatorState| state.holder == Some(from) || state.queue.contains(&from);
+        *message != Message::Enter || !self.coordinating.as_ref().is_some_and(known)
     }
 }

@@ -23,9 +23,11 @@
 use super::failover_messages::{Message, Term, Timer};
 use crate::election::TIMEOUT_MILLI_T;
 use crate::elections::elector::{self, Choice, Elector, Electorate, Event};
-use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, list, parse_site};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list, parse_site};
+use crate::settings::{Setting, Settings};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Out, Phase, Protocol, Setup, SiteId, SiteSet,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Out, PaperFigures,
+    Phase, Protocol, Setup, SiteId, SiteSet, Validate,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -394,25 +396,6 @@ impl MutualExclusion for CentralizedFailover {
         ],
     };
 
-    type Options = Options;
-
-    fn options(settings: &mut Settings, sites: usize) -> Result<Options, String> {
-        let coordinator = |text: &str| match text {
-            "apart" => Some(None),
-            number => parse_site(number, sites).map(Some),
-        };
-        let election = |text: &str| match text {
-            "bully" => Some(Choice::Bully),
-            "ring" => Some(Choice::Ring),
-            _ => None,
-        };
-        let expected = "'apart' or the number of a site of the system";
-        Ok(Options {
-            coordinator: settings.take("coordinator", None, coordinator, expected)?,
-            election: settings.take("election", Choice::Bully, election, "bully or ring")?,
-        })
-    }
-
     fn helpers(options: &Options) -> usize {
         usize::from(options.coordinator.is_none())
     }
@@ -431,7 +414,30 @@ impl MutualExclusion for CentralizedFailover {
     fn restart(me: SiteId, _life: u32, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         Self::new(me, setup, Term { number: 0, coordinator: me }, out)
     }
+}
 
+impl Configure for CentralizedFailover {
+    type Options = Options;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options, String> {
+        let coordinator = |text: &str| match text {
+            "apart" => Some(None),
+            number => parse_site(number, sites).map(Some),
+        };
+        let election = |text: &str| match text {
+            "bully" => Some(Choice::Bully),
+            "ring" => Some(Choice::Ring),
+            _ => None,
+        };
+        let expected = "'apart' or the number of a site of the system";
+        Ok(Options {
+            coordinator: settings.take("coordinator", None, coordinator, expected)?,
+            election: settings.take("election", Choice::Bully, election, "bully or ring")?,
+        })
+    }
+}
+
+impl PaperFigures for CentralizedFailover {
     fn expected(_load: Load, sites: usize, options: &Options) -> Expected {
         // The share of entries of other sites than the coordinator.
         let remote = if options.coordinator.is_some() { 1.0 - 1.0 / sites as f64 } else { 1.0 };
@@ -461,7 +467,21 @@ impl MutualExclusion for CentralizedFailover {
             "asks a site that is in another term for its state",
         ]
     }
+}
 
+impl Inspect for CentralizedFailover {
+    fn invariant(&self) -> Result<(), &'static str> {
+        match &self.coordinating {
+            Some(state) if state.holder.is_none() && state.awaited.is_empty() && !state.queue.is_empty() => {
+                Err("the section is free although the queue is not empty")
+            }
+            Some(state) if state.term != self.term => Err("the coordinator follows another one"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Validate for CentralizedFailover {
     fn plausible(message: &Message, sites: usize) -> bool {
         let (Message::Enter(term)
         | Message::Granted(term)
@@ -473,15 +493,5 @@ impl MutualExclusion for CentralizedFailover {
             return false;
         };
         term.number <= LARGEST_NUMBER && term.coordinator.index() < sites
-    }
-
-    fn invariant(&self) -> Result<(), &'static str> {
-        match &self.coordinating {
-            Some(state) if state.holder.is_none() && state.awaited.is_empty() && !state.queue.is_empty() => {
-                Err("the section is free although the queue is not empty")
-            }
-            Some(state) if state.term != self.term => Err("the coordinator follows another one"),
-            _ => Ok(()),
-        }
     }
 }

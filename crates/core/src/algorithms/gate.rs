@@ -25,10 +25,11 @@
 
 use super::gate_messages::{Entry, GateRule, Message, Register, Rule, Words};
 use super::naimi_trehel::NaimiTrehel;
-use crate::mutex::{Cost, Setting, Settings};
+use crate::mutex::Cost;
+use crate::settings::{Setting, Settings};
 use crate::{
-    About, Ask, Entered, Expected, Field, Holder, Load, LockMode, Mode, MutualExclusion, Out, Protocol,
-    Setup, Sharing, SiteId,
+    About, Ask, Configure, Entered, Expected, Field, Holder, Inspect, Load, LockMode, Mode, MutualExclusion,
+    Out, PaperFigures, Protocol, Setup, Sharing, SiteId, Validate,
 };
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -410,18 +411,6 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
         }],
     };
 
-    type Options = Options<P::Options>;
-
-    fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String> {
-        let read = |text: &str| match text.parse() {
-            _ if text == "none" => Some(None),
-            Ok(permits) if LockMode::Permit { of: permits }.is_possible() => Some(Some(permits)),
-            _ => None,
-        };
-        let permits = settings.take("permits", None, read, "none or a number from 1 to 1048576")?;
-        Ok(Options { permits, inner: P::options(settings, sites)? })
-    }
-
     fn helpers(options: &Self::Options) -> usize {
         P::helpers(&options.inner)
     }
@@ -442,6 +431,26 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
         gate
     }
 
+    fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
+    }
+}
+
+impl<P: MutualExclusion> Configure for Gate<P> {
+    type Options = Options<P::Options>;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String> {
+        let read = |text: &str| match text.parse() {
+            _ if text == "none" => Some(None),
+            Ok(permits) if LockMode::Permit { of: permits }.is_possible() => Some(Some(permits)),
+            _ => None,
+        };
+        let permits = settings.take("permits", None, read, "none or a number from 1 to 1048576")?;
+        Ok(Options { permits, inner: P::options(settings, sites)? })
+    }
+}
+
+impl<P: MutualExclusion> PaperFigures for Gate<P> {
     fn most_messages(sites: usize, options: &Self::Options) -> Option<usize> {
         P::most_messages(sites, &options.inner).map(|most| most + 2 * (sites - 1))
     }
@@ -456,7 +465,9 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
             &["has the section, and no site is registered: it enters, and keeps the section until it leaves"];
         if options.permits.is_none() { P::dormant(&options.inner) } else { NO_EXCLUSIVE_ENTRY }
     }
+}
 
+impl<P: MutualExclusion> Inspect for Gate<P> {
     fn scales(sites: usize) -> usize {
         2 * P::scales(sites).max(sites)
     }
@@ -483,20 +494,6 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
         if let Words::Inner(message) = &message.words { P::tokens_in(message) } else { 0 }
     }
 
-    fn plausible(message: &Self::Message, sites: usize) -> bool {
-        let inner =
-            if let Words::Inner(message) = &message.words { P::plausible(message, sites) } else { true };
-        inner && message.register.is_plausible(sites)
-    }
-
-    fn awaits(&self, from: SiteId, message: &Self::Message) -> bool {
-        if let Words::Inner(message) = &message.words { self.inner.awaits(from, message) } else { true }
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.inner.is_wanted()
-    }
-
     fn invariant(&self) -> Result<(), &'static str> {
         self.inner.invariant()?;
         let Some(shared) = &self.shared else { return Ok(()) };
@@ -507,5 +504,17 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
             return Err("a recaller waits for an answer of a registration that is not recalled");
         }
         Ok(())
+    }
+}
+
+impl<P: MutualExclusion> Validate for Gate<P> {
+    fn plausible(message: &Self::Message, sites: usize) -> bool {
+        let inner =
+            if let Words::Inner(message) = &message.words { P::plausible(message, sites) } else { true };
+        inner && message.register.is_plausible(sites)
+    }
+
+    fn awaits(&self, from: SiteId, message: &Self::Message) -> bool {
+        if let Words::Inner(message) = &message.words { self.inner.awaits(from, message) } else { true }
     }
 }

@@ -22,10 +22,11 @@
 //! not be in the order of timestamps: any k−1 of the replies may be the last ones. Permits are not ordered, so that
 //! fences rise only with k = 1.
 
-use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, list};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
+use crate::settings::{Setting, Settings};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
-    Setup, Sharing, SiteId, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
+    Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -254,13 +255,6 @@ impl MutualExclusion for KMutualExclusion {
         }],
     };
 
-    type Options = Options;
-
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
-        let number = |text: &str| text.parse().ok().filter(|&k| k > 0);
-        Ok(Options { k: settings.take("k", Options::default().k, number, "a number from 1")? })
-    }
-
     fn sharing(options: &Options) -> Sharing {
         Sharing::Semaphore(options.k)
     }
@@ -276,27 +270,20 @@ impl MutualExclusion for KMutualExclusion {
             deferred: BTreeMap::new(),
         }
     }
+}
 
+impl Configure for KMutualExclusion {
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        let number = |text: &str| text.parse().ok().filter(|&k| k > 0);
+        Ok(Options { k: settings.take("k", Options::default().k, number, "a number from 1")? })
+    }
+}
+
+impl PaperFigures for KMutualExclusion {
     fn most_messages(sites: usize, _options: &Options) -> Option<usize> {
         Some(2 * (sites - 1))
-    }
-
-    fn scales(_sites: usize) -> usize {
-        1
-    }
-
-    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
-        visit(0, self.clock.reading());
-        match self.phase {
-            Phase::Idle => self.requested = 0,
-            _ => visit(0, &mut self.requested),
-        }
-    }
-
-    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
-        if let Message::Request(time) = message {
-            visit(0, time);
-        }
     }
 
     fn expected(load: Load, sites: usize, options: &Options) -> Expected {
@@ -317,19 +304,29 @@ impl MutualExclusion for KMutualExclusion {
         ];
         if options.k == 1 { NEVER_LATE } else { &[] }
     }
+}
+
+impl Inspect for KMutualExclusion {
+    fn scales(_sites: usize) -> usize {
+        1
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, self.clock.reading());
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(0, &mut self.requested),
+        }
+    }
+
+    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        if let Message::Request(time) = message {
+            visit(0, time);
+        }
+    }
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
-    }
-
-    fn plausible(message: &Message, _sites: usize) -> bool {
-        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
-    }
-
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site cannot have made so many requests during one entry of another.
-        !matches!(message, Message::Request(_))
-            || self.deferred.get(&from).is_none_or(|&count| count < u32::MAX)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -340,5 +337,17 @@ impl MutualExclusion for KMutualExclusion {
             return Err("outside although it has deferred replies");
         }
         Ok(())
+    }
+}
+
+impl Validate for KMutualExclusion {
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site cannot have made so many requests during one entry of another.
+        !matches!(message, Message::Request(_))
+            || self.deferred.get(&from).is_none_or(|&count| count < u32::MAX)
     }
 }

@@ -21,8 +21,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
-    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
+    Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -225,8 +225,6 @@ impl<V: Variant> Protocol for Queueing<V> {
 impl<V: Variant> MutualExclusion for Queueing<V> {
     const ABOUT: About = V::ABOUT;
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         // A request with time 0 precedes every real one, because clocks tick before they stamp.
         let queue = setup.holder().map(|site| Timestamp { time: 0, site }).into_iter().collect();
@@ -241,32 +239,22 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.queue.len() > 1
+    }
+}
+
+impl<V: Variant> Configure for Queueing<V> {
+    type Options = ();
+}
+
+impl<V: Variant> PaperFigures for Queueing<V> {
     fn in_timestamp_order() -> bool {
         true
     }
 
     fn most_messages(sites: usize, _options: &()) -> Option<usize> {
         Some(3 * (sites - 1))
-    }
-
-    fn scales(_sites: usize) -> usize {
-        1
-    }
-
-    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
-        visit(0, self.clock.reading());
-        match self.phase {
-            Phase::Idle => self.requested = 0,
-            _ => visit(0, &mut self.requested),
-        }
-        for request in &mut self.queue {
-            visit(0, &mut request.time);
-        }
-    }
-
-    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
-        let (Message::Request(time) | Message::Reply(time) | Message::Release(time)) = message;
-        visit(0, time);
     }
 
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
@@ -287,22 +275,31 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
             }
         }
     }
+}
+
+impl<V: Variant> Inspect for Queueing<V> {
+    fn scales(_sites: usize) -> usize {
+        1
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, self.clock.reading());
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(0, &mut self.requested),
+        }
+        for request in &mut self.queue {
+            visit(0, &mut request.time);
+        }
+    }
+
+    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        let (Message::Request(time) | Message::Reply(time) | Message::Release(time)) = message;
+        visit(0, time);
+    }
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
-    }
-
-    fn plausible(message: &Message, _sites: usize) -> bool {
-        message.time() <= LARGEST_NUMBER
-    }
-
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site has one request at a time, and its RELEASE arrives before its next REQUEST.
-        !matches!(message, Message::Request(_)) || self.queue.iter().all(|queued| queued.site != from)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.queue.len() > 1
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -310,6 +307,17 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
             return Err("inside although its own request is not first in its queue");
         }
         Ok(())
+    }
+}
+
+impl<V: Variant> Validate for Queueing<V> {
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        message.time() <= LARGEST_NUMBER
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site has one request at a time, and its RELEASE arrives before its next REQUEST.
+        !matches!(message, Message::Request(_)) || self.queue.iter().all(|queued| queued.site != from)
     }
 }
 

@@ -30,8 +30,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
-    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
+    Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -268,8 +268,6 @@ impl MutualExclusion for LodhaKshemkalyani {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         let phase = setup.phase_of(me);
         let mut site = Self {
@@ -288,6 +286,16 @@ impl MutualExclusion for LodhaKshemkalyani {
         site
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+}
+
+impl Configure for LodhaKshemkalyani {
+    type Options = ();
+}
+
+impl PaperFigures for LodhaKshemkalyani {
     fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         Expected {
@@ -296,20 +304,11 @@ impl MutualExclusion for LodhaKshemkalyani {
             client_delay: Some(if alone { 0.0 } else { 2.0 }),
         }
     }
+}
 
+impl Inspect for LodhaKshemkalyani {
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
-    }
-
-    fn plausible(message: &Message, sites: usize) -> bool {
-        let (Message::Request(_, served) | Message::Reply(served) | Message::Flush(served)) = message;
-        let time = if let Message::Request(time, _) = message { *time } else { 0 };
-        let known = served.is_none_or(|served| served.time <= LARGEST_NUMBER && served.site.index() < sites);
-        known && time <= LARGEST_NUMBER
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.deferred.is_empty()
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -323,5 +322,14 @@ impl MutualExclusion for LodhaKshemkalyani {
             return Err("outside although a site waits for its answer");
         }
         Ok(())
+    }
+}
+
+impl Validate for LodhaKshemkalyani {
+    fn plausible(message: &Message, sites: usize) -> bool {
+        let (Message::Request(_, served) | Message::Reply(served) | Message::Flush(served)) = message;
+        let time = if let Message::Request(time, _) = message { *time } else { 0 };
+        let known = served.is_none_or(|served| served.time <= LARGEST_NUMBER && served.site.index() < sites);
+        known && time <= LARGEST_NUMBER
     }
 }

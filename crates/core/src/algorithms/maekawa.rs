@@ -24,11 +24,12 @@
 //! so that this is safe even if sites are slow or dead; it helps if the dead sites were arbiters only, and not inside.
 
 use super::maekawa_variants::{MoreThanHalf, RootN, RootToLeaf, Variant};
-use crate::mutex::{LARGEST_NUMBER, Settings, list};
+use crate::mutex::{LARGEST_NUMBER, list};
 use crate::quorum::{Construction, Coterie};
+use crate::settings::Settings;
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Out, Phase, Protocol, Setup,
-    SiteId, SiteSet, Timeout, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -379,32 +380,6 @@ impl<V: Variant> Protocol for Quorum<V> {
 impl<V: Variant> MutualExclusion for Quorum<V> {
     const ABOUT: About = V::ABOUT;
 
-    type Options = Options<V>;
-
-    fn options(settings: &mut Settings, sites: usize) -> Result<Options<V>, String> {
-        let mut quorums = |name, default: &str| {
-            settings.take(name, String::from(default), |text| Some(text.into()), Construction::FORMS)
-        };
-        let (first, other) = (quorums("quorums", V::QUORUMS)?, quorums("fallback", "none")?);
-        let construction = Construction::parse(&first, sites)?;
-        let fallback = match (other.as_str(), settings.take_timeout()?) {
-            ("none", None) => None,
-            ("none", Some(_)) | (_, None) => {
-                return Err("timeout and fallback belong together: give both settings or neither".into());
-            }
-            (sets, Some(timeout)) => Some((construction.beside(sets, sites)?, timeout)),
-        };
-        Ok(Options { construction, fallback, variant: PhantomData })
-    }
-
-    fn dormant(options: &Options<V>) -> &'static [&'static str] {
-        const RETRIES: &[&str] = &[
-            "has waited long enough: it withdraws its request and asks its other quorum",
-            "removes a withdrawn request from its queue",
-        ];
-        if options.fallback.is_none() { RETRIES } else { &[] }
-    }
-
     fn start(me: SiteId, setup: &Setup<Options<V>>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
         let (fallback, nobody) = (setup.options.fallback.clone(), SiteSet::none(setup.sites));
@@ -432,7 +407,49 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             variant: PhantomData,
         }
     }
+}
 
+impl<V: Variant> Configure for Quorum<V> {
+    type Options = Options<V>;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options<V>, String> {
+        let mut quorums = |name, default: &str| {
+            settings.take(name, String::from(default), |text| Some(text.into()), Construction::FORMS)
+        };
+        let (first, other) = (quorums("quorums", V::QUORUMS)?, quorums("fallback", "none")?);
+        let construction = Construction::parse(&first, sites)?;
+        let fallback = match (other.as_str(), settings.take_timeout()?) {
+            ("none", None) => None,
+            ("none", Some(_)) | (_, None) => {
+                return Err("timeout and fallback belong together: give both settings or neither".into());
+            }
+            (sets, Some(timeout)) => Some((construction.beside(sets, sites)?, timeout)),
+        };
+        Ok(Options { construction, fallback, variant: PhantomData })
+    }
+}
+
+impl<V: Variant> PaperFigures for Quorum<V> {
+    fn dormant(options: &Options<V>) -> &'static [&'static str] {
+        const RETRIES: &[&str] = &[
+            "has waited long enough: it withdraws its request and asks its other quorum",
+            "removes a withdrawn request from its queue",
+        ];
+        if options.fallback.is_none() { RETRIES } else { &[] }
+    }
+
+    fn expected(load: Load, sites: usize, options: &Options<V>) -> Expected {
+        let coterie = Coterie::new(&options.construction, sites);
+        let others = coterie.mean_others();
+        Expected {
+            messages_per_entry: (load == Load::Low || sites == 1).then_some(3.0 * others),
+            sync_delay: None,
+            client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
+        }
+    }
+}
+
+impl<V: Variant> Inspect for Quorum<V> {
     fn scales(_sites: usize) -> usize {
         1
     }
@@ -458,30 +475,8 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
         visit(0, message.time_mut());
     }
 
-    fn expected(load: Load, sites: usize, options: &Options<V>) -> Expected {
-        let coterie = Coterie::new(&options.construction, sites);
-        let others = coterie.mean_others();
-        Expected {
-            messages_per_entry: (load == Load::Low || sites == 1).then_some(3.0 * others),
-            sync_delay: None,
-            client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
-        }
-    }
-
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then_some(Timestamp { time: self.requested, site: self.me })
-    }
-
-    fn plausible(message: &Message, _sites: usize) -> bool {
-        message.time() <= LARGEST_NUMBER
-    }
-
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site has one request at a time, and releases or withdraws it before its next one.
-        let asked = |request: &Timestamp| request.site == from;
-        let arbiter = &self.arbiter;
-        !matches!(message, Message::Request(_))
-            || !(arbiter.voted_for.iter().any(asked) || arbiter.waiting.iter().any(asked))
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -492,6 +487,20 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             return Err("a request is queued although the vote is free");
         }
         Ok(())
+    }
+}
+
+impl<V: Variant> Validate for Quorum<V> {
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        message.time() <= LARGEST_NUMBER
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site has one request at a time, and releases or withdraws it before its next one.
+        let asked = |request: &Timestamp| request.site == from;
+        let arbiter = &self.arbiter;
+        !matches!(message, Message::Request(_))
+            || !(arbiter.voted_for.iter().any(asked) || arbiter.waiting.iter().any(asked))
     }
 }
 

@@ -14,11 +14,12 @@
 //! **Pitfalls.** It deadlocks: S1, S2 and S3 with the quorums {1, 2}, {2, 3}, {3, 1} each vote for themselves and wait
 //! for the vote of the next. [`maekawa`](super::maekawa) is the version that does not.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::mutex::{Channels, Cost, Family, list};
 use crate::quorum::{Construction, Coterie};
+use crate::settings::{Setting, Settings};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    SiteSet, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -188,14 +189,6 @@ impl MutualExclusion for MaekawaPublished {
         }],
     };
 
-    type Options = Construction;
-
-    fn options(settings: &mut Settings, sites: usize) -> Result<Construction, String> {
-        let text =
-            settings.take("quorums", String::from("best"), |text| Some(text.into()), Construction::FORMS)?;
-        Construction::parse(&text, sites)
-    }
-
     fn start(me: SiteId, setup: &Setup<Construction>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.quorum_of(site, setup.sites);
         let mut votes = SiteSet::none(setup.sites);
@@ -210,7 +203,19 @@ impl MutualExclusion for MaekawaPublished {
             queue: VecDeque::new(),
         }
     }
+}
 
+impl Configure for MaekawaPublished {
+    type Options = Construction;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Construction, String> {
+        let text =
+            settings.take("quorums", String::from("best"), |text| Some(text.into()), Construction::FORMS)?;
+        Construction::parse(&text, sites)
+    }
+}
+
+impl PaperFigures for MaekawaPublished {
     fn expected(load: Load, sites: usize, construction: &Construction) -> Expected {
         let others = Coterie::new(construction, sites).mean_others();
         Expected {
@@ -219,7 +224,9 @@ impl MutualExclusion for MaekawaPublished {
             client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
         }
     }
+}
 
+impl Inspect for MaekawaPublished {
     fn invariant(&self) -> Result<(), &'static str> {
         if self.voted_for.is_none() && !self.queue.is_empty() {
             return Err("a request is queued although the vote is free");
@@ -227,3 +234,5 @@ impl MutualExclusion for MaekawaPublished {
         Ok(())
     }
 }
+
+impl Validate for MaekawaPublished {}

@@ -1,8 +1,9 @@
 //! The algorithms that share the engine in [`maekawa`](super::maekawa). They differ in their default quorums.
 
 use crate::About;
-use crate::mutex::{Channels, Cost, Family, Setting, TIMEOUT_VALUES};
+use crate::mutex::{Channels, Cost, Family};
 use crate::quorum::Construction;
+use crate::settings::{Setting, TIMEOUT_VALUES};
 use core::fmt::Debug;
 use core::hash::Hash;
 

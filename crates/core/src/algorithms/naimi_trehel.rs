@@ -16,8 +16,8 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -197,8 +197,6 @@ impl MutualExclusion for NaimiTrehel {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         let root = setup.token_site();
         Self {
@@ -210,6 +208,16 @@ impl MutualExclusion for NaimiTrehel {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+impl Configure for NaimiTrehel {
+    type Options = ();
+}
+
+impl PaperFigures for NaimiTrehel {
     fn most_messages(sites: usize, _options: &()) -> Option<usize> {
         Some(sites)
     }
@@ -224,26 +232,15 @@ impl MutualExclusion for NaimiTrehel {
             client_delay: None,
         }
     }
+}
 
+impl Inspect for NaimiTrehel {
     fn tokens(&self) -> u32 {
         self.has_token.into()
     }
 
     fn tokens_in(message: &Message) -> u32 {
         (*message == Message::Token).into()
-    }
-
-    fn plausible(message: &Message, sites: usize) -> bool {
-        !matches!(message, Message::Request(asker) if asker.index() >= sites)
-    }
-
-    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
-        // Every path ends at the last requester. A request that came back to its requester would circulate for ever.
-        *message != Message::Request(self.me)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.next.is_some()
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -255,5 +252,16 @@ impl MutualExclusion for NaimiTrehel {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Validate for NaimiTrehel {
+    fn plausible(message: &Message, sites: usize) -> bool {
+        !matches!(message, Message::Request(asker) if asker.index() >= sites)
+    }
+
+    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+        // Every path ends at the last requester. A request that came back to its requester would circulate for ever.
+        *message != Message::Request(self.me)
     }
 }

@@ -13,11 +13,12 @@
 //!
 //! **Pitfalls.** An edge is reversed towards the *neighbour* from which a request came, not towards its origin.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::mutex::{Channels, Cost, Family, list};
+use crate::settings::{Setting, Settings};
 use crate::tree::Tree;
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::string::String;
 use alloc::vec;
@@ -198,13 +199,6 @@ impl MutualExclusion for NeilsenMizuno {
         }],
     };
 
-    type Options = Tree;
-
-    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
-        let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
-        Tree::parse(&text, sites)
-    }
-
     fn start(me: SiteId, setup: &Setup<Tree>, _out: &mut Out<Self>) -> Self {
         let root = setup.token_site();
         Self {
@@ -216,6 +210,21 @@ impl MutualExclusion for NeilsenMizuno {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.follow.is_some()
+    }
+}
+
+impl Configure for NeilsenMizuno {
+    type Options = Tree;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
+        let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
+        Tree::parse(&text, sites)
+    }
+}
+
+impl PaperFigures for NeilsenMizuno {
     fn most_messages(_sites: usize, tree: &Tree) -> Option<usize> {
         // The longest path of a star has two edges, and the privilege comes back in one message.
         (*tree == Tree::Star).then_some(3)
@@ -232,26 +241,15 @@ impl MutualExclusion for NeilsenMizuno {
             client_delay: Some(low),
         }
     }
+}
 
+impl Inspect for NeilsenMizuno {
     fn tokens(&self) -> u32 {
         (self.holding || self.phase == Phase::Inside).into()
     }
 
     fn tokens_in(message: &Message) -> u32 {
         (*message == Message::Privilege).into()
-    }
-
-    fn plausible(message: &Message, sites: usize) -> bool {
-        !matches!(message, Message::Request(asker) if asker.index() >= sites)
-    }
-
-    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
-        // Every path ends at the last requester, so that a request never comes back.
-        *message != Message::Request(self.me)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.follow.is_some()
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -265,5 +263,16 @@ impl MutualExclusion for NeilsenMizuno {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Validate for NeilsenMizuno {
+    fn plausible(message: &Message, sites: usize) -> bool {
+        !matches!(message, Message::Request(asker) if asker.index() >= sites)
+    }
+
+    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+        // Every path ends at the last requester, so that a request never comes back.
+        *message != Message::Request(self.me)
     }
 }

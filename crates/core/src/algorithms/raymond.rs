@@ -15,11 +15,12 @@
 //! **Pitfalls.** When the privilege leaves, ASKED must be reset, and if the queue is not empty a REQUEST follows
 //! directly behind it. A site that serves itself first starves its neighbours.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::mutex::{Channels, Cost, Family, list};
+use crate::settings::{Setting, Settings};
 use crate::tree::Tree;
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -186,13 +187,6 @@ impl MutualExclusion for Raymond {
         }],
     };
 
-    type Options = Tree;
-
-    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
-        let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
-        Tree::parse(&text, sites)
-    }
-
     fn start(me: SiteId, setup: &Setup<Tree>, _out: &mut Out<Self>) -> Self {
         let towards = setup.options.towards(setup.token_site(), setup.sites);
         Self {
@@ -204,6 +198,21 @@ impl MutualExclusion for Raymond {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+impl Configure for Raymond {
+    type Options = Tree;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
+        let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
+        Tree::parse(&text, sites)
+    }
+}
+
+impl PaperFigures for Raymond {
     fn most_messages(_sites: usize, tree: &Tree) -> Option<usize> {
         // The request and the privilege each follow the tree, and the longest path of a star has two edges.
         (*tree == Tree::Star).then_some(4)
@@ -219,22 +228,15 @@ impl MutualExclusion for Raymond {
             client_delay: Some(low),
         }
     }
+}
 
+impl Inspect for Raymond {
     fn tokens(&self) -> u32 {
         (self.holder == self.me).into()
     }
 
     fn tokens_in(message: &Message) -> u32 {
         (*message == Message::Privilege).into()
-    }
-
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A neighbour sends one REQUEST and then waits for the privilege.
-        *message != Message::Request || !self.queue.contains(&from)
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.queue.is_empty()
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -245,5 +247,12 @@ impl MutualExclusion for Raymond {
             return Err("a request is queued although none was sent");
         }
         Ok(())
+    }
+}
+
+impl Validate for Raymond {
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A neighbour sends one REQUEST and then waits for the privilege.
+        *message != Message::Request || !self.queue.contains(&from)
     }
 }

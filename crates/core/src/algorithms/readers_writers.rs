@@ -22,8 +22,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, Mode, MutualExclusion, Never, Out, Phase,
-    Protocol, Setup, Sharing, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, Mode, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, SiteSet, Timestamp, Validate,
+    Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -227,8 +228,6 @@ impl MutualExclusion for ReadersWriters {
         settings: &[],
     };
 
-    type Options = ();
-
     fn sharing(_options: &()) -> Sharing {
         Sharing::ReadersWriters
     }
@@ -244,7 +243,13 @@ impl MutualExclusion for ReadersWriters {
             deferred: SiteSet::none(setup.sites),
         }
     }
+}
 
+impl Configure for ReadersWriters {
+    type Options = ();
+}
+
+impl PaperFigures for ReadersWriters {
     fn in_timestamp_order() -> bool {
         true
     }
@@ -253,6 +258,17 @@ impl MutualExclusion for ReadersWriters {
         Some(2 * (sites - 1))
     }
 
+    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(if alone { 0.0 } else { 2.0 }),
+        }
+    }
+}
+
+impl Inspect for ReadersWriters {
     fn scales(_sites: usize) -> usize {
         1
     }
@@ -271,21 +287,8 @@ impl MutualExclusion for ReadersWriters {
         }
     }
 
-    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
-        let alone = sites == 1;
-        Expected {
-            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
-            sync_delay: (!alone).then_some(1.0),
-            client_delay: Some(if alone { 0.0 } else { 2.0 }),
-        }
-    }
-
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
-    }
-
-    fn plausible(message: &Message, _sites: usize) -> bool {
-        !matches!(message, Message::Read(time) | Message::Write(time) if *time > LARGEST_NUMBER)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -296,5 +299,11 @@ impl MutualExclusion for ReadersWriters {
             return Err("outside although it has deferred replies");
         }
         Ok(())
+    }
+}
+
+impl Validate for ReadersWriters {
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Read(time) | Message::Write(time) if *time > LARGEST_NUMBER)
     }
 }

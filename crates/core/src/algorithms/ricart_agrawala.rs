@@ -21,10 +21,11 @@
 //! With `timeout=D` a site that has waited for D enters with the replies that it has. That helps when the silent sites
 //! are dead, and admits two sites when they are slow, cut off, or inside for longer than D.
 
-use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, TIMEOUT_VALUES};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
+use crate::settings::{Setting, Settings, TIMEOUT_VALUES};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Out, Phase, Protocol, Setup,
-    SiteId, SiteSet, Timeout, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::string::String;
 use alloc::vec;
@@ -242,18 +243,6 @@ impl MutualExclusion for RicartAgrawala {
         }],
     };
 
-    type Options = Options;
-
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
-        Ok(Options { timeout: settings.take_timeout()? })
-    }
-
-    fn dormant(options: &Options) -> &'static [&'static str] {
-        const GOES_ON: &[&str] =
-            &["has waited long enough: it enters without the permission of the silent sites"];
-        if options.timeout.is_none() { GOES_ON } else { &[] }
-    }
-
     fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
         Self {
             me,
@@ -266,6 +255,26 @@ impl MutualExclusion for RicartAgrawala {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+}
+
+impl Configure for RicartAgrawala {
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        Ok(Options { timeout: settings.take_timeout()? })
+    }
+}
+
+impl PaperFigures for RicartAgrawala {
+    fn dormant(options: &Options) -> &'static [&'static str] {
+        const GOES_ON: &[&str] =
+            &["has waited long enough: it enters without the permission of the silent sites"];
+        if options.timeout.is_none() { GOES_ON } else { &[] }
+    }
+
     fn in_timestamp_order() -> bool {
         true
     }
@@ -274,6 +283,17 @@ impl MutualExclusion for RicartAgrawala {
         Some(2 * (sites - 1))
     }
 
+    fn expected(_load: Load, sites: usize, _options: &Options) -> Expected {
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(if alone { 0.0 } else { 2.0 }),
+        }
+    }
+}
+
+impl Inspect for RicartAgrawala {
     fn scales(_sites: usize) -> usize {
         1
     }
@@ -292,25 +312,8 @@ impl MutualExclusion for RicartAgrawala {
         }
     }
 
-    fn expected(_load: Load, sites: usize, _options: &Options) -> Expected {
-        let alone = sites == 1;
-        Expected {
-            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
-            sync_delay: (!alone).then_some(1.0),
-            client_delay: Some(if alone { 0.0 } else { 2.0 }),
-        }
-    }
-
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
-    }
-
-    fn plausible(message: &Message, _sites: usize) -> bool {
-        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.deferred.is_empty()
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -321,5 +324,11 @@ impl MutualExclusion for RicartAgrawala {
             return Err("outside although it has deferred replies");
         }
         Ok(())
+    }
+}
+
+impl Validate for RicartAgrawala {
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 }

@@ -17,8 +17,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
-    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
+    Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -210,8 +210,6 @@ impl MutualExclusion for RoucairolCarvalho {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         // Of each pair of sites the holder has the permission; without a holder, the lower site has it.
         let has_permission_of = |other: SiteId| match setup.holder() {
@@ -230,10 +228,31 @@ impl MutualExclusion for RoucairolCarvalho {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+}
+
+impl Configure for RoucairolCarvalho {
+    type Options = ();
+}
+
+impl PaperFigures for RoucairolCarvalho {
     fn most_messages(sites: usize, _options: &()) -> Option<usize> {
         Some(2 * (sites - 1))
     }
 
+    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
+        let each = if load == Load::High { 2.0 } else { 1.0 };
+        Expected {
+            messages_per_entry: Some(each * (sites as f64 - 1.0)),
+            sync_delay: (sites > 1).then_some(1.0),
+            client_delay: None,
+        }
+    }
+}
+
+impl Inspect for RoucairolCarvalho {
     fn scales(_sites: usize) -> usize {
         1
     }
@@ -252,25 +271,8 @@ impl MutualExclusion for RoucairolCarvalho {
         }
     }
 
-    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
-        let each = if load == Load::High { 2.0 } else { 1.0 };
-        Expected {
-            messages_per_entry: Some(each * (sites as f64 - 1.0)),
-            sync_delay: (sites > 1).then_some(1.0),
-            client_delay: None,
-        }
-    }
-
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
-    }
-
-    fn plausible(message: &Message, _sites: usize) -> bool {
-        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.deferred.is_empty()
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -279,5 +281,11 @@ impl MutualExclusion for RoucairolCarvalho {
             Phase::Idle if !self.deferred.is_empty() => Err("outside although it has deferred a permission"),
             _ => Ok(()),
         }
+    }
+}
+
+impl Validate for RoucairolCarvalho {
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 }

@@ -17,8 +17,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -210,8 +210,6 @@ impl MutualExclusion for SuzukiKasami {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         let numbers = vec![0; setup.sites];
         let token = Box::new(Token { served: numbers.clone(), queue: VecDeque::new() });
@@ -223,10 +221,34 @@ impl MutualExclusion for SuzukiKasami {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        let Some(token) = &self.token else { return false };
+        let mut others = (0..self.requested.len()).filter(|&site| site != self.me.index());
+        !token.queue.is_empty() || others.any(|site| self.requested[site] > token.served[site])
+    }
+}
+
+impl Configure for SuzukiKasami {
+    type Options = ();
+}
+
+impl PaperFigures for SuzukiKasami {
     fn most_messages(sites: usize, _options: &()) -> Option<usize> {
         Some(sites)
     }
 
+    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
+        let n = sites as f64;
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(if load == Load::High && !alone { n } else { n - 1.0 }),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(2.0 * (1.0 - 1.0 / n)),
+        }
+    }
+}
+
+impl Inspect for SuzukiKasami {
     fn scales(sites: usize) -> usize {
         // One scale for the requests of each site.
         sites
@@ -250,16 +272,6 @@ impl MutualExclusion for SuzukiKasami {
         }
     }
 
-    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
-        let n = sites as f64;
-        let alone = sites == 1;
-        Expected {
-            messages_per_entry: Some(if load == Load::High && !alone { n } else { n - 1.0 }),
-            sync_delay: (!alone).then_some(1.0),
-            client_delay: Some(2.0 * (1.0 - 1.0 / n)),
-        }
-    }
-
     fn tokens(&self) -> u32 {
         self.token.is_some().into()
     }
@@ -268,6 +280,19 @@ impl MutualExclusion for SuzukiKasami {
         matches!(message, Message::Token(_)).into()
     }
 
+    fn invariant(&self) -> Result<(), &'static str> {
+        match (&self.token, self.phase) {
+            (None, Phase::Inside) => Err("inside without the token"),
+            (Some(_), Phase::Waiting) => Err("has the token and waits"),
+            (Some(token), Phase::Idle) if !token.queue.is_empty() => {
+                Err("the token rests although its queue is not empty")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Validate for SuzukiKasami {
     fn plausible(message: &Message, sites: usize) -> bool {
         match message {
             Message::Request(number) => *number <= LARGEST_NUMBER,
@@ -282,22 +307,5 @@ impl MutualExclusion for SuzukiKasami {
 
     fn awaits(&self, _from: SiteId, message: &Message) -> bool {
         !matches!(message, Message::Token(token) if token.served.len() != self.requested.len())
-    }
-
-    fn is_wanted(&self) -> bool {
-        let Some(token) = &self.token else { return false };
-        let mut others = (0..self.requested.len()).filter(|&site| site != self.me.index());
-        !token.queue.is_empty() || others.any(|site| self.requested[site] > token.served[site])
-    }
-
-    fn invariant(&self) -> Result<(), &'static str> {
-        match (&self.token, self.phase) {
-            (None, Phase::Inside) => Err("inside without the token"),
-            (Some(_), Phase::Waiting) => Err("has the token and waits"),
-            (Some(token), Phase::Idle) if !token.queue.is_empty() => {
-                Err("the token rests although its queue is not empty")
-            }
-            _ => Ok(()),
-        }
     }
 }

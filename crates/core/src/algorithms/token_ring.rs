@@ -16,8 +16,8 @@
 
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -152,8 +152,6 @@ impl MutualExclusion for TokenRing {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, out: &mut Out<Self>) -> Self {
         let mut site = Self {
             next: me.next_on_ring(setup.sites),
@@ -166,7 +164,13 @@ impl MutualExclusion for TokenRing {
         }
         site
     }
+}
 
+impl Configure for TokenRing {
+    type Options = ();
+}
+
+impl PaperFigures for TokenRing {
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         let high = load == Load::High;
@@ -176,7 +180,9 @@ impl MutualExclusion for TokenRing {
             client_delay: Some(if alone { 0.0 } else { sites as f64 / 2.0 }),
         }
     }
+}
 
+impl Inspect for TokenRing {
     fn tokens(&self) -> u32 {
         self.has_token.into()
     }
@@ -189,3 +195,5 @@ impl MutualExclusion for TokenRing {
         if self.phase == Phase::Inside && !self.has_token { Err("inside without the token") } else { Ok(()) }
     }
 }
+
+impl Validate for TokenRing {}

@@ -18,8 +18,8 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -192,8 +192,6 @@ impl MutualExclusion for TokenRingParked {
         settings: &[],
     };
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         Self {
             me,
@@ -203,6 +201,16 @@ impl MutualExclusion for TokenRingParked {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.token.as_ref().is_some_and(|wanted| !wanted.is_empty())
+    }
+}
+
+impl Configure for TokenRingParked {
+    type Options = ();
+}
+
+impl PaperFigures for TokenRingParked {
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let mean = sites as f64 - 1.0;
         Expected {
@@ -211,24 +219,15 @@ impl MutualExclusion for TokenRingParked {
             client_delay: Some(mean),
         }
     }
+}
 
+impl Inspect for TokenRingParked {
     fn tokens(&self) -> u32 {
         self.token.is_some().into()
     }
 
     fn tokens_in(message: &Message) -> u32 {
         matches!(message, Message::Token(_)).into()
-    }
-
-    fn plausible(message: &Message, sites: usize) -> bool {
-        match message {
-            Message::Request(site) => site.index() < sites,
-            Message::Token(wanted) => wanted.iter().all(|site| site.index() < sites),
-        }
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.token.as_ref().is_some_and(|wanted| !wanted.is_empty())
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -239,6 +238,15 @@ impl MutualExclusion for TokenRingParked {
                 Err("the token rests although a site requests it")
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Validate for TokenRingParked {
+    fn plausible(message: &Message, sites: usize) -> bool {
+        match message {
+            Message::Request(site) => site.index() < sites,
+            Message::Token(wanted) => wanted.iter().all(|site| site.index() < sites),
         }
     }
 }

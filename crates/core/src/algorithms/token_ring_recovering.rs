@@ -33,8 +33,8 @@
 use crate::algorithms::token_ring::TokenRing;
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
-    SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -420,8 +420,6 @@ impl MutualExclusion for TokenRingRecovering {
 
     const SURVIVES_CRASHES: bool = true;
 
-    type Options = ();
-
     fn start(me: SiteId, setup: &Setup<()>, out: &mut Out<Self>) -> Self {
         let mut site = Self { phase: setup.phase_of(me), ..Self::fresh(me, setup) };
         site.has_token = setup.token_site() == me;
@@ -439,25 +437,22 @@ impl MutualExclusion for TokenRingRecovering {
         site.welcomed(me, out);
         site
     }
+}
 
+impl Configure for TokenRingRecovering {
+    type Options = ();
+}
+
+impl PaperFigures for TokenRingRecovering {
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         TokenRing::expected(load, sites, &())
     }
+}
 
+impl Inspect for TokenRingRecovering {
     /// Counts only tokens at sites. A token of an older epoch may still be in transit, and will be refused.
     fn tokens(&self) -> u32 {
         self.has_token.into()
-    }
-
-    fn plausible(message: &Message, sites: usize) -> bool {
-        // The fences of an epoch are computed from these numbers and must fit into 64 bits.
-        let fits =
-            |epoch: &Epoch| epoch.site.index() < sites && epoch.time.saturating_mul(sites as u64) < 1 << 31;
-        match message {
-            Message::Token(epoch) | Message::WhoHas(epoch) => fits(epoch),
-            Message::Answer(epoch, _) | Message::Welcome(_, epoch) => fits(epoch),
-            Message::Join(_) => true,
-        }
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
@@ -474,5 +469,18 @@ impl MutualExclusion for TokenRingRecovering {
             return Err("has a token of an older epoch");
         }
         Ok(())
+    }
+}
+
+impl Validate for TokenRingRecovering {
+    fn plausible(message: &Message, sites: usize) -> bool {
+        // The fences of an epoch are computed from these numbers and must fit into 64 bits.
+        let fits =
+            |epoch: &Epoch| epoch.site.index() < sites && epoch.time.saturating_mul(sites as u64) < 1 << 31;
+        match message {
+            Message::Token(epoch) | Message::WhoHas(epoch) => fits(epoch),
+            Message::Answer(epoch, _) | Message::Welcome(_, epoch) => fits(epoch),
+            Message::Join(_) => true,
+        }
     }
 }

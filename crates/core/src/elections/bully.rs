@@ -20,8 +20,8 @@
 //! that was sent before COORDINATOR arrived must not make a leader that has just announced itself do so again.
 
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
-use crate::mutex::Settings;
-use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::settings::Settings;
+use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -246,12 +246,6 @@ impl Election for Bully {
         settings: &[TIMEOUT],
     };
 
-    type Options = Options;
-
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
-        Ok(Options { timeout_milli_t: take_timeout(settings)? })
-    }
-
     fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         let mut site = Self {
             me,
@@ -301,5 +295,13 @@ impl Election for Bully {
                 messages: count(n * (n - 1) / 2, n * (n - 1) / 2, n - 1),
             },
         ]
+    }
+}
+
+impl Configure for Bully {
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        Ok(Options { timeout_milli_t: take_timeout(settings)? })
     }
 }

@@ -21,8 +21,9 @@
 
 use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
-use crate::mutex::{Setting, Settings, list};
-use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::mutex::list;
+use crate::settings::{Setting, Settings};
+use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -278,20 +279,6 @@ impl Election for ChangRoberts {
         ],
     };
 
-    type Options = Options;
-
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
-        let parse = |text: &str| match text {
-            "up" => Some(Direction::Up),
-            "down" => Some(Direction::Down),
-            _ => None,
-        };
-        Ok(Options {
-            timeout_milli_t: take_timeout(settings)?,
-            direction: settings.take("direction", Direction::Up, parse, "up or down")?,
-        })
-    }
-
     fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         let relay = Relay::new(me, setup.sites, setup.options.direction, setup.options.timeout_milli_t);
         let round = if setup.leader.is_some() { UNKNOWN + 1 } else { UNKNOWN };
@@ -349,5 +336,21 @@ impl Election for ChangRoberts {
                 count(2 * n - 1, n, 0),
             ),
         ]
+    }
+}
+
+impl Configure for ChangRoberts {
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        let parse = |text: &str| match text {
+            "up" => Some(Direction::Up),
+            "down" => Some(Direction::Down),
+            _ => None,
+        };
+        Ok(Options {
+            timeout_milli_t: take_timeout(settings)?,
+            direction: settings.take("direction", Direction::Up, parse, "up or down")?,
+        })
     }
 }

@@ -23,8 +23,9 @@
 
 use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
-use crate::mutex::{Settings, list};
-use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::mutex::list;
+use crate::settings::Settings;
+use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -261,12 +262,6 @@ impl Election for RingElection {
         settings: &[TIMEOUT],
     };
 
-    type Options = Options;
-
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
-        Ok(Options { timeout_milli_t: take_timeout(settings)? })
-    }
-
     fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         let relay = Relay::new(me, setup.sites, Direction::Up, setup.options.timeout_milli_t);
         let round = if setup.leader.is_some() { UNKNOWN + 1 } else { UNKNOWN };
@@ -296,5 +291,13 @@ impl Election for RingElection {
             case("one starts", vec![SiteId::new(0)], "2N + ACKs"),
             case("two start at once", vec![SiteId::new(0), SiteId::new(1)], "4N + ACKs"),
         ]
+    }
+}
+
+impl Configure for RingElection {
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        Ok(Options { timeout_milli_t: take_timeout(settings)? })
     }
 }
