@@ -3,7 +3,7 @@
 use crate::LockName;
 use crate::lock::Effects;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::algorithms::gate_messages::Message;
@@ -158,9 +158,9 @@ pub(crate) fn options<P: MutualExclusion>(
 ) -> Result<P::Options, String> {
     let read = |settings: &[(String, String)]| {
         let mut settings = Settings::new(settings.iter().cloned());
-        let options = P::options(&mut settings, members)?;
-        settings.nothing_left()?;
-        Ok::<_, String>(options)
+        let options = P::options(&mut settings, members);
+        let options = options.and_then(|options| settings.nothing_left().map(|()| options));
+        options.map_err(|why| why.to_string())
     };
     let options = read(settings)?;
     if P::helpers(&options) == 0 {

@@ -103,7 +103,7 @@ impl Quorums {
         };
         let sites = self.sites.ok_or("say how many sites there are, as in --sites 13")?;
         within_bounds(sites)?;
-        construction.check(sites)?;
+        construction.check(sites).map_err(|error| error.to_string())?;
         Ok(Coterie::new(&construction, sites))
     }
 
