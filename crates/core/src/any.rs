@@ -25,15 +25,15 @@ use crate::algorithms::{
     token_ring_recovering::TokenRingRecovering,
 };
 use crate::protocol::TimerChange;
-use crate::settings::Settings;
+use crate::settings::{OptionsError, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Out, PaperFigures,
-    Protocol, Rules, Setup, SiteId, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion, Out,
+    PaperFigures, Protocol, Rules, Setup, SiteId, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::error::Error;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -228,12 +228,12 @@ macro_rules! any {
         impl Configure for AnySite {
             type Options = AnyOptions;
 
-            fn options(settings: &mut Settings, sites: usize) -> Result<AnyOptions, String> {
+            fn options(settings: &mut Settings, sites: usize) -> Result<AnyOptions, OptionsError> {
                 let slug = settings.take(ALGORITHM, String::from(DEFAULT), |text| Some(text.into()), "a name")?;
                 $(if slug == $variant::ABOUT.slug {
                     return Ok(AnyOptions::$variant($variant::options(settings, sites)?));
                 })+
-                Err(refusal(&slug))
+                Err(refusal(slug).into())
             }
         }
 
@@ -256,7 +256,7 @@ macro_rules! any {
                 match message { $(AnyMessage::$variant(message) => $variant::tokens_in(message),)+ }
             }
 
-            fn invariant(&self) -> Result<(), &'static str> {
+            fn invariant(&self) -> Result<(), InvariantViolated> {
                 match self { $(Self::$variant(site) => site.invariant(),)+ }
             }
         }
@@ -320,17 +320,51 @@ impl Default for AnyOptions {
 }
 
 /// The reason why a cluster does not run the algorithm of this name.
-fn refusal(slug: &str) -> String {
-    match crate::registry::find(slug) {
-        None => format!("there is no algorithm '{slug}': `lockkeeper algorithms` lists them"),
-        Some(entry) if !entry.about.deadlock_free => {
-            format!("{slug} can deadlock: a cluster does not run it")
-        }
-        Some(_) => format!(
-            "{slug} is not a mutex: choose one for the cluster, which serves shared holders and permits with it"
-        ),
+fn refusal(slug: String) -> AlgorithmError {
+    match crate::registry::find(&slug) {
+        None => AlgorithmError::Unknown { slug },
+        Some(entry) if !entry.about.deadlock_free => AlgorithmError::CanDeadlock { slug },
+        Some(_) => AlgorithmError::NotAMutex { slug },
     }
 }
+
+/// The reason why a cluster does not run an algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AlgorithmError {
+    /// There is no such algorithm.
+    Unknown {
+        /// The given name.
+        slug: String,
+    },
+    /// The algorithm can deadlock.
+    CanDeadlock {
+        /// The name of the algorithm.
+        slug: String,
+    },
+    /// The algorithm is not a mutex.
+    NotAMutex {
+        /// The name of the algorithm.
+        slug: String,
+    },
+}
+
+impl fmt::Display for AlgorithmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { slug } => {
+                write!(f, "there is no algorithm '{slug}': `lockkeeper algorithms` lists them")
+            }
+            Self::CanDeadlock { slug } => write!(f, "{slug} can deadlock: a cluster does not run it"),
+            Self::NotAMutex { slug } => write!(
+                f,
+                "{slug} is not a mutex: choose one for the cluster, which serves shared holders and permits with it"
+            ),
+        }
+    }
+}
+
+impl Error for AlgorithmError {}
 
 /// Runs one step of an algorithm's site and adds the algorithm's tag to its messages and timers.
 fn step<P: Protocol<Output = Entered>>(
@@ -380,10 +414,21 @@ mod tests {
         };
         assert_eq!(read(&[]), Ok("naimi-trehel"));
         assert_eq!(read(&[("algorithm", "raymond"), ("tree", "line")]), Ok("raymond"));
-        assert!(read(&[("algorithm", "naimi-trehel"), ("tree", "line")]).is_err());
-        assert!(read(&[("algorithm", "maekawa-published")]).unwrap_err().contains("deadlock"));
-        assert!(read(&[("algorithm", "readers-writers")]).unwrap_err().contains("not a mutex"));
-        assert!(read(&[("algorithm", "paxos")]).unwrap_err().contains("no algorithm"));
+        assert!(matches!(
+            read(&[("algorithm", "naimi-trehel"), ("tree", "line")]),
+            Err(OptionsError::UnknownSetting { name, .. }) if name == "tree"
+        ));
+        let refused = |algorithm: &str| match read(&[("algorithm", algorithm)]) {
+            Err(OptionsError::Algorithm(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        let slug = String::from;
+        assert_eq!(
+            refused("maekawa-published"),
+            AlgorithmError::CanDeadlock { slug: slug("maekawa-published") }
+        );
+        assert_eq!(refused("readers-writers"), AlgorithmError::NotAMutex { slug: slug("readers-writers") });
+        assert_eq!(refused("paxos"), AlgorithmError::Unknown { slug: slug("paxos") });
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The protocols that elect one site as leader.
 
-use crate::settings::{Configure, Setting, Settings};
+use crate::settings::{Configure, OptionsError, Setting, Settings};
 use crate::{Out, Protocol, SiteId};
-use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +93,7 @@ pub const TIMEOUT: Setting = Setting {
 };
 
 /// Reads the setting [`TIMEOUT`], in thousandths of T.
-pub fn take_timeout(settings: &mut Settings) -> Result<u64, String> {
+pub fn take_timeout(settings: &mut Settings) -> Result<u64, OptionsError> {
     let parse = |text: &str| {
         let time: f64 = text.parse().ok()?;
         (0.001..=1e6).contains(&time).then_some((time * 1_000.0 + 0.5) as u64)

@@ -45,7 +45,8 @@ pub use driver::Site;
 pub use election::{Campaign, Elected, Election};
 pub use lockkeeper_text::LockMode;
 pub use mutex::{
-    About, Ask, Entered, Expected, Inspect, Load, MutualExclusion, PaperFigures, Phase, Setup, Validate,
+    About, Ask, Entered, Expected, Inspect, InvariantViolated, Load, MutualExclusion, PaperFigures, Phase,
+    Setup, Validate,
 };
 pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Timeout, Value, Vocabulary, Word};
 pub use settings::Configure;

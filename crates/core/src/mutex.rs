@@ -4,6 +4,7 @@ use crate::settings::{Configure, Setting};
 use crate::{Holder, Mode, Out, Protocol, Sharing, SiteId, Timestamp};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::error::Error;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -142,7 +143,7 @@ pub trait Inspect: Protocol {
     }
 
     /// Checks the invariants of this site's state. Cheap, because every run checks them after every step.
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         Ok(())
     }
 
@@ -159,6 +160,19 @@ pub trait Inspect: Protocol {
     /// The same as [`numbers`](Self::numbers) for a message and its sender.
     fn numbers_in(_from: SiteId, _message: &mut Self::Message, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 }
+
+/// The error of [`Inspect::invariant`]: a condition that holds in every reachable state of a correct algorithm does not
+/// hold. The text describes the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvariantViolated(pub &'static str);
+
+impl fmt::Display for InvariantViolated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Error for InvariantViolated {}
 
 /// The checks on messages from outside. A driver that receives messages from a network calls both methods BEFORE it
 /// delivers a message, and drops a message that fails one; with these checks, no message makes a site panic, loop or

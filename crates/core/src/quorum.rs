@@ -5,10 +5,10 @@
 
 use crate::SiteId;
 use crate::mutex::{list, parse_site};
-use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::error::Error;
 use core::fmt;
 
 /// Perfect difference sets: every number mod N except 0 is the difference of exactly one pair. Shifted by each site,
@@ -53,7 +53,7 @@ impl Construction {
         "best, plane, grid, majority, tree or one set for each site such as 1,2/2,3/3,1";
 
     /// Reads a construction and checks that it is valid for this number of sites.
-    pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
+    pub fn parse(text: &str, sites: usize) -> Result<Self, QuorumError> {
         let construction = match text {
             "best" => Self::Best,
             "plane" => Self::Plane,
@@ -67,70 +67,62 @@ impl Construction {
     }
 
     /// Reads given sets, one for each site.
-    fn parse_sets(text: &str, sites: usize) -> Result<Self, String> {
-        let set = |set: &str| -> Result<Vec<SiteId>, String> {
+    fn parse_sets(text: &str, sites: usize) -> Result<Self, QuorumError> {
+        let set = |set: &str| -> Result<Vec<SiteId>, QuorumError> {
             let site = |text: &str| {
-                parse_site(text.trim(), sites)
-                    .ok_or_else(|| format!("quorums are {}, not '{text}'", Self::FORMS))
+                parse_site(text.trim(), sites).ok_or_else(|| QuorumError::Unreadable { text: text.into() })
             };
-            let mut set: Vec<SiteId> = set.split(',').map(site).collect::<Result<_, String>>()?;
+            let mut set: Vec<SiteId> = set.split(',').map(site).collect::<Result<_, _>>()?;
             set.sort();
             set.dedup();
             Ok(set)
         };
-        let sets = Self::Given(text.split('/').map(set).collect::<Result<_, String>>()?);
+        let sets = Self::Given(text.split('/').map(set).collect::<Result<_, _>>()?);
         sets.suffices(sites)?;
         Ok(sets)
     }
 
     /// Checks that the construction exists for this number of sites and that any two quorums share a site.
-    pub fn check(&self, sites: usize) -> Result<(), String> {
+    pub fn check(&self, sites: usize) -> Result<(), QuorumError> {
         match self {
-            Self::Plane if difference_set(sites).is_none() => Err(format!(
-                "there is no plane for {sites} sites: there is one for 1, 3, 7, 13, 21, 31, 57, 73, 91 and 133; \
-                 a grid works for any number"
-            )),
+            Self::Plane if difference_set(sites).is_none() => Err(QuorumError::NoPlane { sites }),
             Self::Given(_) => {
                 self.suffices(sites)?;
-                Coterie::new(self, sites).m1().map_err(|(a, b)| {
-                    format!("the quorums of {a} and {b} share no site, so that both could enter at once")
-                })
+                Coterie::new(self, sites)
+                    .m1()
+                    .map_err(|(first, second)| QuorumError::Disjoint { first, second })
             }
             _ => Ok(()),
         }
     }
 
     /// Checks that there is one set for each site.
-    fn suffices(&self, sites: usize) -> Result<(), String> {
+    fn suffices(&self, sites: usize) -> Result<(), QuorumError> {
         match self {
             Self::Given(sets) if sets.len() != sites => {
-                Err(format!("{} quorums are given for {sites} sites; each site needs one", sets.len()))
+                Err(QuorumError::WrongCount { given: sets.len(), sites })
             }
             _ => Ok(()),
         }
     }
 
     /// Reads fallback quorums that sites may ask instead of these. Any two sets of either kind must share a site.
-    pub fn beside(&self, text: &str, sites: usize) -> Result<Self, String> {
+    pub fn beside(&self, text: &str, sites: usize) -> Result<Self, QuorumError> {
         let other = match text {
             "best" | "plane" | "grid" | "majority" | "tree" => Self::parse(text, sites)?,
             sets => Self::parse_sets(sets, sites)?,
         };
         let (first, second) = (Coterie::new(self, sites).quorums, Coterie::new(&other, sites).quorums);
-        let of = |site, kind, set: &Vec<SiteId>| {
-            format!("the {kind} of {} ({})", SiteId::new(site), list(set, ""))
-        };
+        let of =
+            |site, kind, set: &[SiteId]| SiteQuorum { site: SiteId::new(site), kind, members: set.into() };
         let apart = |a: &[SiteId], b: &[SiteId]| !a.iter().any(|site| b.contains(site));
         for (i, fallback) in second.iter().enumerate() {
-            let others = first.iter().map(|set| ("quorum", set)).enumerate();
-            let others = others.chain(second.iter().map(|set| ("fallback", set)).enumerate());
+            let others = first.iter().map(|set| (QuorumKind::Quorum, set)).enumerate();
+            let others = others.chain(second.iter().map(|set| (QuorumKind::Fallback, set)).enumerate());
             for (j, (kind, set)) in others {
                 if apart(fallback, set) {
-                    return Err(format!(
-                        "{} and {} share no site, so that both could enter at once: give sets of which any two meet",
-                        of(i, "fallback", fallback),
-                        of(j, kind, set)
-                    ));
+                    let fallback = of(i, QuorumKind::Fallback, fallback);
+                    return Err(QuorumError::DisjointFallback { fallback, other: of(j, kind, set) });
                 }
             }
         }
@@ -167,6 +159,101 @@ impl fmt::Display for Construction {
             Self::Given(_) => "given",
         })
     }
+}
+
+/// The reason why quorums are not valid for a number of sites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuorumError {
+    /// The text has none of the forms [`Construction::FORMS`], or names a site that does not exist.
+    Unreadable {
+        /// The part of the text that is wrong.
+        text: String,
+    },
+    /// There is no projective plane for this number of sites.
+    NoPlane {
+        /// The number of sites.
+        sites: usize,
+    },
+    /// The number of sets is not the number of sites.
+    WrongCount {
+        /// The number of sets.
+        given: usize,
+        /// The number of sites.
+        sites: usize,
+    },
+    /// The quorums of two sites share no site.
+    Disjoint {
+        /// The site with the first quorum.
+        first: SiteId,
+        /// The site with the second quorum.
+        second: SiteId,
+    },
+    /// A fallback shares no site with another fallback or with a quorum.
+    DisjointFallback {
+        /// The fallback.
+        fallback: SiteQuorum,
+        /// The other set.
+        other: SiteQuorum,
+    },
+}
+
+impl fmt::Display for QuorumError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { text } => write!(f, "quorums are {}, not '{text}'", Construction::FORMS),
+            Self::NoPlane { sites } => write!(
+                f,
+                "there is no plane for {sites} sites: there is one for 1, 3, 7, 13, 21, 31, 57, 73, 91 and 133; \
+                 a grid works for any number"
+            ),
+            Self::WrongCount { given, sites } => {
+                write!(f, "{given} quorums are given for {sites} sites; each site needs one")
+            }
+            Self::Disjoint { first, second } => {
+                write!(
+                    f,
+                    "the quorums of {first} and {second} share no site, so that both could enter at once"
+                )
+            }
+            Self::DisjointFallback { fallback, other } => write!(
+                f,
+                "{fallback} and {other} share no site, so that both could enter at once: give sets of which any two meet"
+            ),
+        }
+    }
+}
+
+impl Error for QuorumError {}
+
+/// The quorum or the fallback of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteQuorum {
+    /// The site that asks this set for votes.
+    pub site: SiteId,
+    /// Whether the site asks this set first or as a fallback.
+    pub kind: QuorumKind,
+    /// The sites of the set.
+    pub members: Vec<SiteId>,
+}
+
+impl fmt::Display for SiteQuorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            QuorumKind::Quorum => "quorum",
+            QuorumKind::Fallback => "fallback",
+        };
+        write!(f, "the {kind} of {} ({})", self.site, list(&self.members, ""))
+    }
+}
+
+/// The order in which a site asks a set for votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuorumKind {
+    /// The set that the site asks first.
+    Quorum,
+    /// The set that the site asks after a timeout.
+    Fallback,
 }
 
 fn difference_set(sites: usize) -> Option<&'static [u32]> {
@@ -272,6 +359,7 @@ impl fmt::Display for Coterie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn every_difference_set_yields_a_projective_plane() {
@@ -288,7 +376,7 @@ mod tests {
             }
         }
         for sites in [43, 111, 2, 8] {
-            assert!(Construction::Plane.check(sites).is_err());
+            assert_eq!(Construction::Plane.check(sites), Err(QuorumError::NoPlane { sites }));
         }
     }
 
@@ -315,10 +403,30 @@ mod tests {
     #[test]
     fn disjoint_quorums_are_rejected_with_the_names_of_their_sites() {
         let error = Construction::parse("1,2/2,3/3,4/4,1", 4).unwrap_err();
-        assert!(error.contains("the quorums of S1 and S3 share no site"), "{error}");
+        assert_eq!(error, QuorumError::Disjoint { first: SiteId(0), second: SiteId(2) });
+        assert!(error.to_string().contains("the quorums of S1 and S3 share no site"), "{error}");
         assert!(Construction::parse("1,2/2,3/3,1", 3).is_ok());
-        assert!(Construction::parse("1,2/2,3", 3).unwrap_err().contains("2 quorums are given for 3 sites"));
-        assert!(Construction::parse("circle", 3).is_err());
+        let error = Construction::parse("1,2/2,3", 3).unwrap_err();
+        assert_eq!(error, QuorumError::WrongCount { given: 2, sites: 3 });
+        assert!(error.to_string().contains("2 quorums are given for 3 sites"), "{error}");
+        let error = Construction::parse("circle", 3).unwrap_err();
+        assert_eq!(error, QuorumError::Unreadable { text: "circle".into() });
+    }
+
+    #[test]
+    fn disjoint_fallbacks_are_rejected_with_both_sets() {
+        let quorums = Construction::parse("1,2/2,3/3,1", 3).unwrap();
+        let error = quorums.beside("1/2/3", 3).unwrap_err();
+        let set = |kind, members: &[SiteId], site| SiteQuorum { site, kind, members: members.into() };
+        let fallback = set(QuorumKind::Fallback, &[SiteId(0)], SiteId(0));
+        let other = set(QuorumKind::Quorum, &[SiteId(1), SiteId(2)], SiteId(1));
+        assert_eq!(error, QuorumError::DisjointFallback { fallback, other });
+        assert!(
+            error
+                .to_string()
+                .starts_with("the fallback of S1 (S1) and the quorum of S2 (S2, S3) share no site"),
+            "{error}"
+        );
     }
 
     #[test]

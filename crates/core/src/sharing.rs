@@ -10,8 +10,9 @@
 
 use crate::SiteId;
 use crate::mutex::{list, parse_site};
-use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
+use core::error::Error;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -61,15 +62,15 @@ impl Holder {
     }
 
     /// Reads `2`, `S2`, `2:shared` or `S2 shared`, with sites numbered from 1.
-    pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
+    pub fn parse(text: &str, sites: usize) -> Result<Self, HolderError> {
         let (site, mode) = text.split_once([':', ' ']).unwrap_or((text, "exclusive"));
         let mode = match mode.trim() {
             "exclusive" => Mode::Exclusive,
             "shared" => Mode::Shared,
-            other => return Err(format!("a site is inside 'exclusive' or 'shared', not '{other}'")),
+            other => return Err(HolderError::UnknownMode { mode: other.into() }),
         };
-        let site = parse_site(site, sites)
-            .ok_or_else(|| format!("there is no site '{site}': sites are numbered from 1 to {sites}"))?;
+        let site =
+            parse_site(site, sites).ok_or_else(|| HolderError::UnknownSite { site: site.into(), sites })?;
         Ok(Self { site, mode })
     }
 }
@@ -177,19 +178,18 @@ impl Sharing {
     }
 
     /// Rejects holders that cannot be inside together, with an error that names them.
-    pub fn check(self, holders: &[Holder]) -> Result<(), String> {
+    pub fn check(self, holders: &[Holder]) -> Result<(), HolderError> {
         let mut inside = Crowd::default();
         for (place, holder) in holders.iter().enumerate() {
             if holders[..place].iter().any(|other| other.site == holder.site) {
-                return Err(format!("{} is named twice among the holders at the start", holder.site));
+                return Err(HolderError::NamedTwice { site: holder.site });
             }
             if !self.knows(holder.mode) {
-                return Err(format!("{} cannot share this lock: it is {self}", holder.site));
+                return Err(HolderError::CannotShare { site: holder.site, lock: self });
             }
             if !self.admits(inside, holder.mode) {
-                let named = list(holders.iter().map(|holder| holder.site), "nobody");
-                let hint = if self == Self::ReadersWriters { ", as in 1:shared,2:shared" } else { "" };
-                return Err(format!("{named} cannot all start inside: this lock is {self}{hint}"));
+                let sites = holders.iter().map(|holder| holder.site).collect();
+                return Err(HolderError::Conflict { sites, lock: self });
             }
             inside.add(holder.mode);
         }
@@ -209,6 +209,65 @@ impl fmt::Display for Sharing {
         }
     }
 }
+
+/// The reason why holders cannot be inside at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HolderError {
+    /// There is no such mode.
+    UnknownMode {
+        /// The given mode.
+        mode: String,
+    },
+    /// There is no such site.
+    UnknownSite {
+        /// The given site.
+        site: String,
+        /// The number of sites.
+        sites: usize,
+    },
+    /// A site is named twice.
+    NamedTwice {
+        /// The site.
+        site: SiteId,
+    },
+    /// A site is to share a lock that has no shared mode.
+    CannotShare {
+        /// The site.
+        site: SiteId,
+        /// The kind of the lock.
+        lock: Sharing,
+    },
+    /// The holders cannot be inside together.
+    Conflict {
+        /// All given holders.
+        sites: Vec<SiteId>,
+        /// The kind of the lock.
+        lock: Sharing,
+    },
+}
+
+impl fmt::Display for HolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMode { mode } => {
+                write!(f, "a site is inside 'exclusive' or 'shared', not '{mode}'")
+            }
+            Self::UnknownSite { site, sites } => {
+                write!(f, "there is no site '{site}': sites are numbered from 1 to {sites}")
+            }
+            Self::NamedTwice { site } => write!(f, "{site} is named twice among the holders at the start"),
+            Self::CannotShare { site, lock } => write!(f, "{site} cannot share this lock: it is {lock}"),
+            Self::Conflict { sites, lock } => {
+                let hint = if *lock == Sharing::ReadersWriters { ", as in 1:shared,2:shared" } else { "" };
+                let named = list(sites, "nobody");
+                write!(f, "{named} cannot all start inside: this lock is {lock}{hint}")
+            }
+        }
+    }
+}
+
+impl Error for HolderError {}
 
 #[cfg(test)]
 mod tests {
@@ -255,12 +314,18 @@ mod tests {
     #[test]
     fn impossible_initial_holders_are_rejected_with_an_error() {
         let of = |text: &str| Holder::parse(text, 5).unwrap();
-        let refused = |sharing: Sharing, holders: &[Holder]| sharing.check(holders).unwrap_err();
+        let refused = |sharing: Sharing, holders: &[Holder]| sharing.check(holders).unwrap_err().to_string();
         assert!(refused(Sharing::Mutex, &[of("1"), of("2")]).starts_with("S1, S2 cannot all start inside"));
         assert!(refused(Sharing::Semaphore(2), &[of("1"), of("2"), of("3")]).contains("which 2 hold"));
         assert!(refused(Sharing::ReadersWriters, &[of("1:shared"), of("2")]).contains("S1, S2"));
-        assert!(refused(Sharing::Semaphore(9), &[of("4"), of("4")]).contains("S4 is named twice"));
-        assert!(refused(Sharing::Mutex, &[of("1:shared")]).contains("S1 cannot share"));
+        assert_eq!(
+            Sharing::Semaphore(9).check(&[of("4"), of("4")]),
+            Err(HolderError::NamedTwice { site: SiteId(3) })
+        );
+        assert_eq!(
+            Sharing::Mutex.check(&[of("1:shared")]),
+            Err(HolderError::CannotShare { site: SiteId(0), lock: Sharing::Mutex })
+        );
         assert_eq!(Sharing::Semaphore(2).check(&[of("1"), of("2")]), Ok(()));
         assert_eq!(Sharing::ReadersWriters.check(&[of("S1 shared"), of("s2:shared")]), Ok(()));
     }
@@ -270,7 +335,9 @@ mod tests {
         for text in ["3", "4:shared"] {
             assert_eq!(Holder::parse(text, 5).unwrap().to_string(), text);
         }
-        assert!(Holder::parse("6", 5).unwrap_err().contains("there is no site '6'"));
-        assert!(Holder::parse("1:often", 5).unwrap_err().contains("not 'often'"));
+        let unknown = HolderError::UnknownSite { site: "6".into(), sites: 5 };
+        assert_eq!(unknown.to_string(), "there is no site '6': sites are numbered from 1 to 5");
+        assert_eq!(Holder::parse("6", 5), Err(unknown));
+        assert_eq!(Holder::parse("1:often", 5), Err(HolderError::UnknownMode { mode: "often".into() }));
     }
 }

@@ -3,10 +3,10 @@
 use crate::SiteId;
 use crate::mutex::parse_site;
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::error::Error;
 use core::fmt;
 
 /// The shape of a tree.
@@ -31,8 +31,8 @@ impl Tree {
 
     /// Reads `star`, `line`, `binary`, `kary:K`, `random:SEED` or edges `1-2,2-3,…`, which must form a tree of all
     /// sites.
-    pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
-        let wrong = || format!("a tree is {}, not '{text}'", Self::FORMS);
+    pub fn parse(text: &str, sites: usize) -> Result<Self, TreeError> {
+        let wrong = || TreeError::Unreadable { text: text.into() };
         let tree = match text.split_once(':') {
             Some(("kary", k)) => match k.parse() {
                 Ok(k) if k > 0 => Self::Kary(k),
@@ -51,7 +51,7 @@ impl Tree {
                         Ok((site(a)?, site(b)?))
                     };
                     let edges = edges.split(',').filter(|edge| !edge.trim().is_empty());
-                    Self::Given(edges.map(edge).collect::<Result<_, String>>()?)
+                    Self::Given(edges.map(edge).collect::<Result<_, _>>()?)
                 }
             },
         };
@@ -60,14 +60,14 @@ impl Tree {
     }
 
     /// Checks that given edges form a tree: every site is reachable, and there are exactly N−1 edges.
-    fn check(&self, sites: usize) -> Result<(), String> {
+    fn check(&self, sites: usize) -> Result<(), TreeError> {
         let Self::Given(edges) = self else { return Ok(()) };
         let reached = self.towards(SiteId(0), sites).iter().filter(|next| next.is_some()).count() + 1;
         if reached < sites {
-            return Err(format!("these edges reach only {reached} of {sites} sites from S1"));
+            return Err(TreeError::Disconnected { reached, sites });
         }
         if edges.len() != sites - 1 {
-            return Err(format!("a tree of {sites} sites has {} edges, not {}", sites - 1, edges.len()));
+            return Err(TreeError::WrongCount { edges: edges.len(), sites });
         }
         Ok(())
     }
@@ -153,6 +153,47 @@ impl fmt::Display for Tree {
         }
     }
 }
+
+/// The reason why a tree is not valid for a number of sites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TreeError {
+    /// The text has none of the forms [`Tree::FORMS`], or names a site that does not exist.
+    Unreadable {
+        /// The given text.
+        text: String,
+    },
+    /// The given edges do not connect all sites.
+    Disconnected {
+        /// The number of sites that the edges connect with S1, including S1.
+        reached: usize,
+        /// The number of sites.
+        sites: usize,
+    },
+    /// The given edges connect all sites but contain a cycle.
+    WrongCount {
+        /// The number of edges.
+        edges: usize,
+        /// The number of sites.
+        sites: usize,
+    },
+}
+
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { text } => write!(f, "a tree is {}, not '{text}'", Tree::FORMS),
+            Self::Disconnected { reached, sites } => {
+                write!(f, "these edges reach only {reached} of {sites} sites from S1")
+            }
+            Self::WrongCount { edges, sites } => {
+                write!(f, "a tree of {sites} sites has {} edges, not {edges}", sites - 1)
+            }
+        }
+    }
+}
+
+impl Error for TreeError {}
 
 #[cfg(test)]
 mod tests {

@@ -11,8 +11,8 @@
 
 use lockkeeper_core::mutex::{Channels, Cost, Family, list};
 use lockkeeper_core::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -199,8 +199,12 @@ impl Inspect for Cloakroom {
         (*message == Message::Coat).into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
-        if self.phase == Phase::Inside && !self.has_coat { Err("inside without the coat") } else { Ok(()) }
+    fn invariant(&self) -> Result<(), InvariantViolated> {
+        if self.phase == Phase::Inside && !self.has_coat {
+            Err(InvariantViolated("inside without the coat"))
+        } else {
+            Ok(())
+        }
     }
 }
 

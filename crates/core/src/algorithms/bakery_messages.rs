@@ -16,8 +16,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -285,8 +285,12 @@ impl PaperFigures for BakeryMessages {
 }
 
 impl Inspect for BakeryMessages {
-    fn invariant(&self) -> Result<(), &'static str> {
-        if self.phase == Phase::Inside && self.number == 0 { Err("inside without a ticket") } else { Ok(()) }
+    fn invariant(&self) -> Result<(), InvariantViolated> {
+        if self.phase == Phase::Inside && self.number == 0 {
+            Err(InvariantViolated("inside without a ticket"))
+        } else {
+            Ok(())
+        }
     }
 }
 

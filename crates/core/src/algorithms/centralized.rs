@@ -17,13 +17,12 @@
 //! reorder, a site's next ENTER may overtake its RELEASED: the coordinator puts it into the queue like any other.
 
 use crate::mutex::{Channels, Cost, Family, list, parse_site};
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -245,7 +244,7 @@ impl MutualExclusion for Centralized {
 impl Configure for Centralized {
     type Options = Options;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options, OptionsError> {
         let coordinator = |text: &str| match text {
             "apart" => Some(None),
             number => parse_site(number, sites).map(Some),
@@ -290,10 +289,10 @@ impl PaperFigures for Centralized {
 }
 
 impl Inspect for Centralized {
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match &self.coordinating {
             Some(state) if state.holder.is_none() && !state.queue.is_empty() => {
-                Err("the section is free although the queue is not empty")
+                Err(InvariantViolated("the section is free although the queue is not empty"))
             }
             _ => Ok(()),
         }

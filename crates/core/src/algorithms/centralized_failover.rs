@@ -24,13 +24,12 @@ use super::failover_messages::{Message, Term, Timer};
 use crate::election::TIMEOUT_MILLI_T;
 use crate::elections::elector::{self, Choice, Elector, Electorate, Event};
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list, parse_site};
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Out, PaperFigures,
-    Phase, Protocol, Setup, SiteId, SiteSet, Validate,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion, Out,
+    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate,
 };
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 crate::rules! {
@@ -419,7 +418,7 @@ impl MutualExclusion for CentralizedFailover {
 impl Configure for CentralizedFailover {
     type Options = Options;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options, OptionsError> {
         let coordinator = |text: &str| match text {
             "apart" => Some(None),
             number => parse_site(number, sites).map(Some),
@@ -470,12 +469,14 @@ impl PaperFigures for CentralizedFailover {
 }
 
 impl Inspect for CentralizedFailover {
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match &self.coordinating {
             Some(state) if state.holder.is_none() && state.awaited.is_empty() && !state.queue.is_empty() => {
-                Err("the section is free although the queue is not empty")
+                Err(InvariantViolated("the section is free although the queue is not empty"))
             }
-            Some(state) if state.term != self.term => Err("the coordinator follows another one"),
+            Some(state) if state.term != self.term => {
+                Err(InvariantViolated("the coordinator follows another one"))
+            }
             _ => Ok(()),
         }
     }

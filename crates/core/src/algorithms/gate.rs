@@ -26,13 +26,12 @@
 use super::gate_messages::{Entry, GateRule, Message, Register, Rule, Words};
 use super::naimi_trehel::NaimiTrehel;
 use crate::mutex::Cost;
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Holder, Inspect, Load, LockMode, Mode, MutualExclusion,
-    Out, PaperFigures, Protocol, Setup, Sharing, SiteId, Validate,
+    About, Ask, Configure, Entered, Expected, Field, Holder, Inspect, InvariantViolated, Load, LockMode,
+    Mode, MutualExclusion, Out, PaperFigures, Protocol, Setup, Sharing, SiteId, Validate,
 };
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The gate over Naimi and Tréhel's algorithm.
@@ -439,7 +438,7 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
 impl<P: MutualExclusion> Configure for Gate<P> {
     type Options = Options<P::Options>;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, OptionsError> {
         let read = |text: &str| match text.parse() {
             _ if text == "none" => Some(None),
             Ok(permits) if LockMode::Permit { of: permits }.is_possible() => Some(Some(permits)),
@@ -494,14 +493,16 @@ impl<P: MutualExclusion> Inspect for Gate<P> {
         if let Words::Inner(message) = &message.words { P::tokens_in(message) } else { 0 }
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         self.inner.invariant()?;
         let Some(shared) = &self.shared else { return Ok(()) };
         if shared.stage == Stage::Alone && shared.register.iter().any(|entry| entry.units > 0) {
-            return Err("exclusive holder although a site is registered");
+            return Err(InvariantViolated("exclusive holder although a site is registered"));
         }
         if !shared.recalled && !shared.recallers.is_empty() {
-            return Err("a recaller waits for an answer of a registration that is not recalled");
+            return Err(InvariantViolated(
+                "a recaller waits for an answer of a registration that is not recalled",
+            ));
         }
         Ok(())
     }

@@ -23,10 +23,11 @@
 //! fences rise only with k = 1.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
-    Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
+    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, Timestamp, Validate,
+    Vocabulary, Word,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -275,7 +276,7 @@ impl MutualExclusion for KMutualExclusion {
 impl Configure for KMutualExclusion {
     type Options = Options;
 
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, OptionsError> {
         let number = |text: &str| text.parse().ok().filter(|&k| k > 0);
         Ok(Options { k: settings.take("k", Options::default().k, number, "a number from 1")? })
     }
@@ -329,12 +330,12 @@ impl Inspect for KMutualExclusion {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && self.owed.len() >= self.k {
-            return Err("inside without the permission of k others or more");
+            return Err(InvariantViolated("inside without the permission of k others or more"));
         }
         if self.phase == Phase::Idle && !self.deferred.is_empty() {
-            return Err("outside although it has deferred replies");
+            return Err(InvariantViolated("outside although it has deferred replies"));
         }
         Ok(())
     }

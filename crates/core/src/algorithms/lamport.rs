@@ -21,8 +21,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
-    Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
+    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate,
+    Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -302,9 +303,9 @@ impl<V: Variant> Inspect for Queueing<V> {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && self.queue.front().map(|request| request.site) != Some(self.me) {
-            return Err("inside although its own request is not first in its queue");
+            return Err(InvariantViolated("inside although its own request is not first in its queue"));
         }
         Ok(())
     }

@@ -30,8 +30,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
-    Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
+    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate,
+    Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -311,15 +312,15 @@ impl Inspect for LodhaKshemkalyani {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
-            return Err("inside without the permission of all sites");
+            return Err(InvariantViolated("inside without the permission of all sites"));
         }
         if self.phase == Phase::Inside && self.queue.first() != Some(&self.own_request()) {
-            return Err("inside although an earlier request is known");
+            return Err(InvariantViolated("inside although an earlier request is known"));
         }
         if self.phase == Phase::Idle && !(self.queue.is_empty() && self.deferred.is_empty()) {
-            return Err("outside although a site waits for its answer");
+            return Err(InvariantViolated("outside although a site waits for its answer"));
         }
         Ok(())
     }

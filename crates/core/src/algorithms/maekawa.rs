@@ -26,10 +26,11 @@
 use super::maekawa_variants::{MoreThanHalf, RootN, RootToLeaf, Variant};
 use crate::mutex::{LARGEST_NUMBER, list};
 use crate::quorum::{Construction, Coterie};
-use crate::settings::Settings;
+use crate::settings::{OptionsError, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
+    MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp,
+    Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -412,7 +413,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
 impl<V: Variant> Configure for Quorum<V> {
     type Options = Options<V>;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Options<V>, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options<V>, OptionsError> {
         let mut quorums = |name, default: &str| {
             settings.take(name, String::from(default), |text| Some(text.into()), Construction::FORMS)
         };
@@ -421,7 +422,7 @@ impl<V: Variant> Configure for Quorum<V> {
         let fallback = match (other.as_str(), settings.take_timeout()?) {
             ("none", None) => None,
             ("none", Some(_)) | (_, None) => {
-                return Err("timeout and fallback belong together: give both settings or neither".into());
+                return Err(OptionsError::Unpaired { first: "timeout", second: "fallback" });
             }
             (sets, Some(timeout)) => Some((construction.beside(sets, sites)?, timeout)),
         };
@@ -479,12 +480,12 @@ impl<V: Variant> Inspect for Quorum<V> {
         (self.phase != Phase::Idle).then_some(Timestamp { time: self.requested, site: self.me })
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && self.votes.len() != self.quorum.len() {
-            return Err("inside without the votes of its whole quorum");
+            return Err(InvariantViolated("inside without the votes of its whole quorum"));
         }
         if self.arbiter.voted_for.is_none() && !self.arbiter.waiting.is_empty() {
-            return Err("a request is queued although the vote is free");
+            return Err(InvariantViolated("a request is queued although the vote is free"));
         }
         Ok(())
     }

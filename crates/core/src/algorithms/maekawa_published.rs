@@ -16,10 +16,10 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::quorum::{Construction, Coterie};
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -208,10 +208,10 @@ impl MutualExclusion for MaekawaPublished {
 impl Configure for MaekawaPublished {
     type Options = Construction;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Construction, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Construction, OptionsError> {
         let text =
             settings.take("quorums", String::from("best"), |text| Some(text.into()), Construction::FORMS)?;
-        Construction::parse(&text, sites)
+        Ok(Construction::parse(&text, sites)?)
     }
 }
 
@@ -227,9 +227,9 @@ impl PaperFigures for MaekawaPublished {
 }
 
 impl Inspect for MaekawaPublished {
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.voted_for.is_none() && !self.queue.is_empty() {
-            return Err("a request is queued although the vote is free");
+            return Err(InvariantViolated("a request is queued although the vote is free"));
         }
         Ok(())
     }

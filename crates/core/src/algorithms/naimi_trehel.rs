@@ -16,8 +16,8 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -243,12 +243,14 @@ impl Inspect for NaimiTrehel {
         (*message == Message::Token).into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match self.phase {
-            Phase::Inside if !self.has_token => Err("inside without the token"),
-            Phase::Idle if self.next.is_some() => Err("a site comes next after one that does not wait"),
+            Phase::Inside if !self.has_token => Err(InvariantViolated("inside without the token")),
+            Phase::Idle if self.next.is_some() => {
+                Err(InvariantViolated("a site comes next after one that does not wait"))
+            }
             Phase::Idle if self.last.is_none() && !self.has_token => {
-                Err("the last requester, idle, and without the token")
+                Err(InvariantViolated("the last requester, idle, and without the token"))
             }
             _ => Ok(()),
         }

@@ -14,11 +14,11 @@
 //! **Pitfalls.** An edge is reversed towards the *neighbour* from which a request came, not towards its origin.
 
 use crate::mutex::{Channels, Cost, Family, list};
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::tree::Tree;
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::string::String;
 use alloc::vec;
@@ -218,9 +218,9 @@ impl MutualExclusion for NeilsenMizuno {
 impl Configure for NeilsenMizuno {
     type Options = Tree;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, OptionsError> {
         let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
-        Tree::parse(&text, sites)
+        Ok(Tree::parse(&text, sites)?)
     }
 }
 
@@ -252,14 +252,16 @@ impl Inspect for NeilsenMizuno {
         (*message == Message::Privilege).into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match self.phase {
-            Phase::Idle if self.follow.is_some() => Err("a site follows one that does not wait"),
+            Phase::Idle if self.follow.is_some() => {
+                Err(InvariantViolated("a site follows one that does not wait"))
+            }
             Phase::Idle if self.next.is_none() && !self.holding => {
-                Err("a sink, idle, and without the privilege")
+                Err(InvariantViolated("a sink, idle, and without the privilege"))
             }
             Phase::Inside | Phase::Waiting if self.holding => {
-                Err("has the privilege unused while it waits or is inside")
+                Err(InvariantViolated("has the privilege unused while it waits or is inside"))
             }
             _ => Ok(()),
         }

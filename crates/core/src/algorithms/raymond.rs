@@ -16,11 +16,11 @@
 //! directly behind it. A site that serves itself first starves its neighbours.
 
 use crate::mutex::{Channels, Cost, Family, list};
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::tree::Tree;
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -206,9 +206,9 @@ impl MutualExclusion for Raymond {
 impl Configure for Raymond {
     type Options = Tree;
 
-    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
+    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, OptionsError> {
         let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
-        Tree::parse(&text, sites)
+        Ok(Tree::parse(&text, sites)?)
     }
 }
 
@@ -239,12 +239,12 @@ impl Inspect for Raymond {
         (*message == Message::Privilege).into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && self.holder != self.me {
-            return Err("inside without the privilege");
+            return Err(InvariantViolated("inside without the privilege"));
         }
         if self.holder != self.me && !self.queue.is_empty() && !self.asked {
-            return Err("a request is queued although none was sent");
+            return Err(InvariantViolated("a request is queued although none was sent"));
         }
         Ok(())
     }

@@ -22,9 +22,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, Mode, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, SiteSet, Timestamp, Validate,
-    Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load, Mode,
+    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, SiteSet, Timestamp,
+    Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -291,12 +291,12 @@ impl Inspect for ReadersWriters {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
-            return Err("inside without the permission of all sites");
+            return Err(InvariantViolated("inside without the permission of all sites"));
         }
         if self.phase == Phase::Idle && !self.deferred.is_empty() {
-            return Err("outside although it has deferred replies");
+            return Err(InvariantViolated("outside although it has deferred replies"));
         }
         Ok(())
     }

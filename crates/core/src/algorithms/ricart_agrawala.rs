@@ -22,12 +22,12 @@
 //! are dead, and admits two sites when they are slow, cut off, or inside for longer than D.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
-use crate::settings::{Setting, Settings, TIMEOUT_VALUES};
+use crate::settings::{OptionsError, Setting, Settings, TIMEOUT_VALUES};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
+    MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp,
+    Validate, Vocabulary, Word,
 };
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -263,7 +263,7 @@ impl MutualExclusion for RicartAgrawala {
 impl Configure for RicartAgrawala {
     type Options = Options;
 
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, OptionsError> {
         Ok(Options { timeout: settings.take_timeout()? })
     }
 }
@@ -316,12 +316,12 @@ impl Inspect for RicartAgrawala {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
-            return Err("inside without the permission of all sites");
+            return Err(InvariantViolated("inside without the permission of all sites"));
         }
         if self.phase == Phase::Idle && !self.deferred.is_empty() {
-            return Err("outside although it has deferred replies");
+            return Err(InvariantViolated("outside although it has deferred replies"));
         }
         Ok(())
     }

@@ -17,8 +17,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, LamportClock, Load, MutualExclusion, Never,
-    Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
+    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate,
+    Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -275,10 +276,14 @@ impl Inspect for RoucairolCarvalho {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match self.phase {
-            Phase::Inside if !self.missing.is_empty() => Err("inside without the permission of all sites"),
-            Phase::Idle if !self.deferred.is_empty() => Err("outside although it has deferred a permission"),
+            Phase::Inside if !self.missing.is_empty() => {
+                Err(InvariantViolated("inside without the permission of all sites"))
+            }
+            Phase::Idle if !self.deferred.is_empty() => {
+                Err(InvariantViolated("outside although it has deferred a permission"))
+            }
             _ => Ok(()),
         }
     }

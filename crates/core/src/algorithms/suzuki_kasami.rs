@@ -17,8 +17,8 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -280,12 +280,12 @@ impl Inspect for SuzukiKasami {
         matches!(message, Message::Token(_)).into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match (&self.token, self.phase) {
-            (None, Phase::Inside) => Err("inside without the token"),
-            (Some(_), Phase::Waiting) => Err("has the token and waits"),
+            (None, Phase::Inside) => Err(InvariantViolated("inside without the token")),
+            (Some(_), Phase::Waiting) => Err(InvariantViolated("has the token and waits")),
             (Some(token), Phase::Idle) if !token.queue.is_empty() => {
-                Err("the token rests although its queue is not empty")
+                Err(InvariantViolated("the token rests although its queue is not empty"))
             }
             _ => Ok(()),
         }

@@ -16,8 +16,8 @@
 
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -191,8 +191,12 @@ impl Inspect for TokenRing {
         1
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
-        if self.phase == Phase::Inside && !self.has_token { Err("inside without the token") } else { Ok(()) }
+    fn invariant(&self) -> Result<(), InvariantViolated> {
+        if self.phase == Phase::Inside && !self.has_token {
+            Err(InvariantViolated("inside without the token"))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -18,8 +18,8 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -230,12 +230,12 @@ impl Inspect for TokenRingParked {
         matches!(message, Message::Token(_)).into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         match (&self.token, self.phase) {
-            (None, Phase::Inside) => Err("inside without the token"),
-            (Some(_), Phase::Waiting) => Err("has the token and waits"),
+            (None, Phase::Inside) => Err(InvariantViolated("inside without the token")),
+            (Some(_), Phase::Waiting) => Err(InvariantViolated("has the token and waits")),
             (Some(wanted), Phase::Idle) if !wanted.is_empty() => {
-                Err("the token rests although a site requests it")
+                Err(InvariantViolated("the token rests although a site requests it"))
             }
             _ => Ok(()),
         }

@@ -33,8 +33,8 @@
 use crate::algorithms::token_ring::TokenRing;
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, Load, MutualExclusion, Never, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
+    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
+    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -455,18 +455,18 @@ impl Inspect for TokenRingRecovering {
         self.has_token.into()
     }
 
-    fn invariant(&self) -> Result<(), &'static str> {
+    fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.phase == Phase::Inside && !self.has_token {
-            return Err("inside without the token");
+            return Err(InvariantViolated("inside without the token"));
         }
         if self.has_token && self.asking.is_some() {
-            return Err("inquires for a token that is here");
+            return Err(InvariantViolated("inquires for a token that is here"));
         }
         if self.has_token && self.returning {
-            return Err("has the token before it has rejoined");
+            return Err(InvariantViolated("has the token before it has rejoined"));
         }
         if self.has_token && !self.had_token {
-            return Err("has a token of an older epoch");
+            return Err(InvariantViolated("has a token of an older epoch"));
         }
         Ok(())
     }

@@ -20,9 +20,8 @@
 //! that was sent before COORDINATOR arrived must not make a leader that has just announced itself do so again.
 
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
-use crate::settings::Settings;
+use crate::settings::{OptionsError, Settings};
 use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -301,7 +300,7 @@ impl Election for Bully {
 impl Configure for Bully {
     type Options = Options;
 
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, OptionsError> {
         Ok(Options { timeout_milli_t: take_timeout(settings)? })
     }
 }

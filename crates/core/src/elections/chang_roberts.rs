@@ -22,9 +22,8 @@
 use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::list;
-use crate::settings::{Setting, Settings};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -342,7 +341,7 @@ impl Election for ChangRoberts {
 impl Configure for ChangRoberts {
     type Options = Options;
 
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, OptionsError> {
         let parse = |text: &str| match text {
             "up" => Some(Direction::Up),
             "down" => Some(Direction::Down),

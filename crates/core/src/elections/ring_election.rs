@@ -24,9 +24,8 @@
 use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::list;
-use crate::settings::Settings;
+use crate::settings::{OptionsError, Settings};
 use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -297,7 +296,7 @@ impl Election for RingElection {
 impl Configure for RingElection {
     type Options = Options;
 
-    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, OptionsError> {
         Ok(Options { timeout_milli_t: take_timeout(settings)? })
     }
 }

@@ -95,8 +95,8 @@ fn visit<V: ElectionVisitor>(spec: &ElectionSpec, visitor: V) -> Result<V::Outpu
 fn check_spec<E: Election>(spec: &ElectionSpec) -> Result<E::Options, Error> {
     let system = &spec.system;
     let mut settings = Settings::new(system.settings.iter().cloned());
-    let options = E::options(&mut settings, system.sites).map_err(Error::Usage)?;
-    settings.nothing_left().map_err(Error::Usage)?;
+    let options = E::options(&mut settings, system.sites).map_err(|error| Error::Usage(error.to_string()))?;
+    settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
     system.network.delay.fits(system.sites).map_err(Error::Usage)?;
     let scripted = system.script.iter().flat_map(|scripted| scripted.action.processes());
     let named = scripted.map(|(site, _)| site).chain(spec.initiators.iter().map(|(site, _)| *site));

@@ -43,8 +43,9 @@ impl ElectionVisitor for Check<'_> {
     fn visit<E: Election>(self) -> Self::Output {
         let Self { spec, go_on } = self;
         let mut settings = Settings::new(spec.settings.iter().cloned());
-        let options = E::options(&mut settings, spec.sites).map_err(Error::Usage)?;
-        settings.nothing_left().map_err(Error::Usage)?;
+        let options =
+            E::options(&mut settings, spec.sites).map_err(|error| Error::Usage(error.to_string()))?;
+        settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
         let model = |rested: Arc<AtomicBool>| {
             let bounds = bounds(spec);
             let start = State::<E>::new(&bounds, &options, &mut Out::new(bounds.sites));

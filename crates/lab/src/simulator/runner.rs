@@ -109,8 +109,8 @@ pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Outpu
 /// Validates a spec; returns the algorithm's options.
 pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
     let mut settings = Settings::new(spec.settings.iter().cloned());
-    let options = P::options(&mut settings, spec.sites).map_err(Error::Usage)?;
-    settings.nothing_left().map_err(Error::Usage)?;
+    let options = P::options(&mut settings, spec.sites).map_err(|error| Error::Usage(error.to_string()))?;
+    settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
     let processes = spec.sites + P::helpers(&options);
     spec.network.delay.fits(processes).map_err(Error::Usage)?;
     let usage = |what: &str| Err(Error::Usage(what.into()));
@@ -140,7 +140,7 @@ pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error
         return usage("a site that starts inside must be one of the sites");
     }
     let sharing = P::sharing(&options);
-    sharing.check(&spec.holders).map_err(Error::Usage)?;
+    sharing.check(&spec.holders).map_err(|error| Error::Usage(error.to_string()))?;
     if wants_to_share(spec) && !sharing.knows(Mode::Shared) {
         return usage(&format!("there are no readers here: {} is {sharing}", spec.algorithm));
     }

@@ -293,7 +293,8 @@ impl Action {
 
 /// Reads the holders at the start: `1,2` or `S1 shared, S2 shared`.
 pub fn parse_holders(text: &str, sites: usize) -> Result<Vec<Holder>, String> {
-    text.split(',').map(|holder| Holder::parse(holder.trim(), sites)).collect()
+    let holder = |text: &str| Holder::parse(text.trim(), sites).map_err(|error| error.to_string());
+    text.split(',').map(holder).collect()
 }
 
 /// Reads `SITE@TIME`.
