@@ -22,14 +22,14 @@
 //! | `leader`, `gather` | the leader: leases, exclusions, joins; the reports and the wait for excluded members |
 //! | `leave` | a planned leave, after which no lease has to be waited for |
 //! | `link` | exactly-once, in-order delivery between two members of a view |
-//! | [`parts`] | long lists as chunks that fit into frames |
+//! | [`chunks`] | long lists as chunks that fit into frames |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
-//! | `table`, `index`, `room` | all locks of a view, by name; the view change when the table is full of idle locks |
+//! | `table`, `index`, `capacity` | all locks of a view, by name; the view change when the table is full of idle locks |
 //! | `session`, `clients` | a client's session at its member |
 //! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; more fences for a hold |
-//! | `guard` | validation of frames from other members |
+//! | `frame_validation` | validation of frames from other members |
 //! | `journal` | the locks that have changed, for watchers |
-//! | [`survey`] | holders and waiters of all members; [`why`] a client waits |
+//! | [`query`] | holders and waiters of all members; [`why`] a client waits |
 //! | [`history`] | checks a recorded history of consensus against its contract with members |
 #![no_std]
 
