@@ -263,9 +263,12 @@ async fn first_members_with_different_settings_found_no_cluster() {
                 && obstacle.contains("lease 2400 ms instead of 1200 ms")
         })
         .await;
+    cluster
+        .until("the other member names a difference", |cluster| {
+            cluster.at(3).status().obstacle.is_some_and(|obstacle| obstacle.contains("instead of"))
+        })
+        .await;
     assert_eq!(cluster.at(1).status().epoch, 0);
-    let obstacle = cluster.at(3).status().obstacle.unwrap_or_default();
-    assert!(obstacle.contains("instead of"), "{obstacle}");
 }
 
 #[tokio::test(start_paused = true)]
