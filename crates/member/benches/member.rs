@@ -122,8 +122,8 @@ impl Cluster {
     }
 
     fn keep_alive(&mut self, member: usize, first: bool) {
-        let said = ToMember::KeepAlive { sent_ns: self.now, first, settled: 0 };
-        self.happens(member, Event::Client(Self::session(member), said));
+        let message = ToMember::KeepAlive { sent_ns: self.now, first, settled: 0 };
+        self.happens(member, Event::Client(Self::session(member), message));
     }
 
     /// Advances time; every session is kept alive.
@@ -147,9 +147,9 @@ impl Cluster {
 
     fn acquire(&mut self, member: usize, lock: LockName) -> u64 {
         self.number += 1;
-        let said =
+        let message =
             ToMember::Acquire { number: self.number, settled: 0, request: LockRequest::exclusive(lock) };
-        self.happens(member, Event::Client(Self::session(member), said));
+        self.happens(member, Event::Client(Self::session(member), message));
         self.number
     }
 
@@ -208,8 +208,9 @@ fn speed(lookup_ns: f64) {
     let time = timed(|| {
         for at in 0..u64::from(TIMES) {
             let (number, lock) = (first + at, locks[at as usize * 7 % 1000].clone());
-            let said = ToMember::Acquire { number, settled: number, request: LockRequest::exclusive(lock) };
-            members[0].handle(*now, Event::Client(session, said), out);
+            let message =
+                ToMember::Acquire { number, settled: number, request: LockRequest::exclusive(lock) };
+            members[0].handle(*now, Event::Client(session, message), out);
             granted += out.clients.len();
             members[0].handle(*now, Event::Client(session, ToMember::Release { number }), out);
             assert!(out.frames.is_empty());
@@ -242,8 +243,8 @@ fn memory() {
         let number = cluster.acquire(0, name(number));
         cluster.release(0, number);
         if number.is_multiple_of(1000) {
-            let said = ToMember::KeepAlive { sent_ns: cluster.now, first: false, settled: number };
-            cluster.happens(0, Event::Client(Cluster::session(0), said));
+            let message = ToMember::KeepAlive { sent_ns: cluster.now, first: false, settled: number };
+            cluster.happens(0, Event::Client(Cluster::session(0), message));
         }
     }
     let bytes = (ALLOCATOR.allocated() - before) as f64 / LOCKS as f64;
@@ -306,13 +307,13 @@ fn many_holds(holds: u64, sessions: u64) -> Cluster {
     let session = |number: u64| SessionId { client: 1_000 + number % sessions, number: 0 };
     let member = |number: u64| (number % sessions % 3) as usize;
     for number in 0..sessions {
-        let said = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
-        cluster.happens(member(number), Event::Client(session(number), said));
+        let message = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
+        cluster.happens(member(number), Event::Client(session(number), message));
     }
     for number in 0..holds {
         let request = LockRequest::exclusive(name(number as usize));
-        let said = ToMember::Acquire { number: number / sessions, settled: 0, request };
-        cluster.happens(member(number), Event::Client(session(number), said));
+        let message = ToMember::Acquire { number: number / sessions, settled: 0, request };
+        cluster.happens(member(number), Event::Client(session(number), message));
         if number.is_multiple_of(100_000) {
             cluster.tick(20);
         }

@@ -11,6 +11,12 @@ use crate::{
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
+/// The present use of a delegation, as its client reports it: the fence of the entry, and the tag of the user.
+struct DelegationUse {
+    fence: Option<Fence>,
+    tag: Tag,
+}
+
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Handles a message of a client.
     pub(crate) fn client(&mut self, now: u64, id: SessionId, message: ToMember, out: &mut Out<Message<P>>) {
@@ -62,7 +68,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             }
             ToMember::Release { number } => self.give_back(now, Acquisition { session: id, number }, out),
             ToMember::InUse { number, fence, tag } => {
-                self.in_use(now, Acquisition { session: id, number }, (fence, tag), out);
+                self.in_use(now, Acquisition { session: id, number }, DelegationUse { fence, tag }, out);
             }
             ToMember::Close => self.end_session(now, id, out),
         }
@@ -199,7 +205,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         &mut self,
         now: u64,
         acquisition: Acquisition,
-        (fence, tag): (Option<Fence>, Tag),
+        DelegationUse { fence, tag }: DelegationUse,
         out: &mut Out<Message<P>>,
     ) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };

@@ -186,7 +186,7 @@ fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdi
         return Err(FrameFault::MessageHeader);
     }
     match &message.content {
-        LockContent::Algorithm(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {
+        LockContent::Algorithm(message) if !Gate::<P>::plausible(message, MOST_MEMBERS) => {
             Err(FrameFault::Message)
         }
         LockContent::Algorithm(_) | LockContent::Wake => Ok(()),

@@ -361,9 +361,10 @@ impl Leader {
         joiners: &BTreeMap<Node, u64>,
         config: &Config<impl Bugs>,
     ) -> Vec<Node> {
-        let heard_here = |at: u64| now <= at + 2 * config.cluster.renewal_ns;
+        let received_here = |at: u64| now <= at + 2 * config.cluster.renewal_ns;
         let known = |node: &Node| config.peers.contains(&node.id);
-        let lately = joiners.iter().filter(|&(_, &at)| heard_here(at)).map(|(&node, _)| node).filter(known);
+        let lately =
+            joiners.iter().filter(|&(_, &at)| received_here(at)).map(|(&node, _)| node).filter(known);
         if applied.epoch == 0 {
             let mut first: BTreeMap<MemberId, Node> = BTreeMap::new();
             first.extend(

@@ -1,6 +1,6 @@
 //! A planned leave: no view change waits for the lease of a member that has sent its departure notice.
 //!
-//! The notice is the flag `farewell` of the member's renewals. With it, the member guarantees that none of its
+//! The notice is the flag `drained` of the member's renewals. With it, the member guarantees that none of its
 //! clients uses a lock, now or later in this incarnation: it has no hold, has given up its lease, and accepts no
 //! other one. The guarantee never becomes untrue, so the message may be late, duplicated, and sent to any leader. It
 //! does not extend to other incarnations of the member. Tokens at the member need no care: the view without it starts

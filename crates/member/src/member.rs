@@ -11,6 +11,7 @@ use crate::query::{PendingQuery, Reply};
 use crate::session::Session;
 use crate::slices::{Listed, Sending, Trash};
 use crate::table::{LockId, Locks};
+use crate::views::ReportChunk;
 use crate::{
     Acquisition, Body, BugSwitch, Bugs, ClusterSettings, Config, Event, Frame, LockMessage, MemberId, NoBugs,
     Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, SettingsError, View,
@@ -389,14 +390,14 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             }
             Body::Freeze { view, chunk } => self.freeze(from, view, chunk, out),
             Body::Report { epoch, installed, chunk } => {
-                self.reported(now, from, epoch, (installed, chunk), out);
+                self.reported(now, from, ReportChunk { epoch, installed, chunk }, out);
             }
             Body::Start { epoch, chunk } => self.start(from, epoch, chunk, out),
             Body::More { epoch, chunk } => self.send_start(from, epoch, chunk),
             Body::Link { .. } => self.linked(now, frame, out),
             Body::Query { number, query } => self.receive_query(from, number, query),
             Body::Reply { number, locks, left_out } => {
-                self.receive_reply(from, number, (locks, left_out), out)
+                self.receive_reply(number, Reply { node: from, locks, left_out }, out)
             }
         }
     }
@@ -487,7 +488,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Sends a renewal to the leader; outside of any view, a request to join to all possible members.
     pub(crate) fn send_renewal(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let remembered = 4 * self.config.cluster.renewal_ns;
-        self.joiners.retain(|_, heard| now <= *heard + remembered);
+        self.joiners.retain(|_, received| now <= *received + remembered);
         let epoch = match &self.view_state {
             ViewState::Outside if self.leave.is_some() => return,
             ViewState::Outside => {
@@ -519,7 +520,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             joiners: self
                 .joiners
                 .iter()
-                .filter(|&(_, &heard)| now <= heard + lately)
+                .filter(|&(_, &received)| now <= received + lately)
                 .map(|(&node, _)| node)
                 .collect(),
             clock_full: self.clock_full,

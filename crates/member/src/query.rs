@@ -196,17 +196,11 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     }
 
     /// Handles a reply to a query. The query ends with the reply of the last member.
-    pub(crate) fn receive_reply(
-        &mut self,
-        from: Node,
-        number: u64,
-        (locks, left_out): (LockList, u64),
-        out: &mut Out<Message<P>>,
-    ) {
+    pub(crate) fn receive_reply(&mut self, number: u64, reply: Reply, out: &mut Out<Message<P>>) {
         let members = self.running().map_or(0, |view| view.members.len());
         let Some(replies) = self.query_replies.get_mut(&number) else { return };
-        if replies.iter().all(|reply| reply.node != from) {
-            replies.push(Reply { node: from, locks, left_out });
+        if replies.iter().all(|earlier| earlier.node != reply.node) {
+            replies.push(reply);
         }
         if replies.len() >= members {
             self.end_query(number, out);
@@ -501,9 +495,9 @@ mod tests {
             (node(2), vec![row("a", &[], &[2, 3]), row("b", &[2], &[])]),
         ];
         let session = |client| SessionId { client, number: 0 };
-        let told = why(&tables, session(3));
-        assert_eq!(told.cycle, Some(1), "3 waits for 1, which waits for 2, which waits for 1");
-        assert_eq!(told.chain.len(), 3);
+        let result = why(&tables, session(3));
+        assert_eq!(result.cycle, Some(1), "3 waits for 1, which waits for 2, which waits for 1");
+        assert_eq!(result.chain.len(), 3);
         assert_eq!(why(&tables, session(9)).chain, []);
         let chain = why(&[(node(1), vec![row("a", &[1], &[2])])], session(2));
         assert_eq!((chain.chain.len(), chain.cycle), (1, None));
@@ -531,7 +525,7 @@ mod tests {
             waiters: all.iter().map(|client| who(*client)).collect(),
             left_out: 0,
         };
-        let told = why(&[(node, vec![row("a"), row("b")])], SessionId { client: 1, number: 0 });
-        assert!(told.cycle.is_some());
+        let result = why(&[(node, vec![row("a"), row("b")])], SessionId { client: 1, number: 0 });
+        assert!(result.cycle.is_some());
     }
 }

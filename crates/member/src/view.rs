@@ -47,12 +47,12 @@ pub(crate) struct Proposal<'a> {
 impl View {
     /// The view before the first one, without members.
     pub fn none() -> Self {
-        let nobody = Node { id: MemberId(0), incarnation: 0 };
+        let no_node = Node { id: MemberId(0), incarnation: 0 };
         Self {
             epoch: 0,
             members: Vec::new(),
             since: Vec::new(),
-            coordinator: nobody,
+            coordinator: no_node,
             term: 0,
             missing: Vec::new(),
             settings: ClusterSettings::default(),

@@ -24,6 +24,15 @@ use lockkeeper_core::MutualExclusion;
 /// Most frames of future views that are stored. Frames beyond that are not acknowledged, so they are sent again.
 const MOST_EARLY: usize = 4096;
 
+/// One chunk of a member's report.
+pub(crate) struct ReportChunk {
+    /// The epoch of the view that the report is for.
+    pub epoch: u64,
+    /// The epoch of the view that the reporting member installed last.
+    pub installed: u64,
+    pub chunk: Chunk<ReportedHold>,
+}
+
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Handles a decided view, from consensus or from the view's coordinator. From here on, the member grants and
     /// forwards nothing of an older view.
@@ -194,8 +203,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         &mut self,
         now: u64,
         from: Node,
-        epoch: u64,
-        (installed, chunk): (u64, Chunk<ReportedHold>),
+        ReportChunk { epoch, installed, chunk }: ReportChunk,
         out: &mut Out<Message<P>>,
     ) {
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };

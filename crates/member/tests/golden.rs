@@ -5,7 +5,7 @@
 //! `lockkeeper_session::protocol`. The messages of the algorithms are pinned in `crates/core/tests/golden`.
 
 use lockkeeper_core::SiteId;
-use lockkeeper_core::algorithms::gate_messages::{Entry, Message, Register, Words as GateWords};
+use lockkeeper_core::algorithms::gate_messages::{Content, Entry, Message, Register};
 use lockkeeper_member::{
     Acquisition, Body, Chunk, ClusterSettings, Ended, Fence, Frame, Generation, Inherited, LockContent,
     LockMessage, LockMode, LockName, LockRequest, LockStatus, MemberId, Node, Packet, Participant, Query,
@@ -133,14 +133,14 @@ fn bytes_of_frames_between_members_do_not_change() {
     golden.values("query", &queries);
     let mut register = Register::default();
     register.note(Entry { site: SiteId(1), mode: LockMode::Permit { of: 3 }, version: 52, units: 2 });
-    let message = |words| Message { register: register.clone(), words };
+    let message = |content| Message { register: register.clone(), content };
     let about_a_lock = every_variant!(LockContent<Inner> {
-        "algorithm": LockContent::Algorithm(Message { words: GateWords::Inner(_), .. }) =>
-            LockContent::Algorithm(message(GateWords::Inner(51))),
-        "recall": LockContent::Algorithm(Message { words: GateWords::Recall { .. }, .. }) =>
-            LockContent::Algorithm(message(GateWords::Recall { all: true })),
-        "cleared": LockContent::Algorithm(Message { words: GateWords::Cleared, .. }) =>
-            LockContent::Algorithm(message(GateWords::Cleared)),
+        "algorithm": LockContent::Algorithm(Message { content: Content::Inner(_), .. }) =>
+            LockContent::Algorithm(message(Content::Inner(51))),
+        "recall": LockContent::Algorithm(Message { content: Content::Recall { .. }, .. }) =>
+            LockContent::Algorithm(message(Content::Recall { all: true })),
+        "cleared": LockContent::Algorithm(Message { content: Content::Cleared, .. }) =>
+            LockContent::Algorithm(message(Content::Cleared)),
         "wake": LockContent::Wake => LockContent::Wake,
     });
     golden.values("lock-message", &about_a_lock);

@@ -46,7 +46,7 @@ struct Hostile<P: MutualExclusion> {
     /// Whether frames are delivered without damage.
     honest: bool,
     members: Vec<Member<P>>,
-    lives: u64,
+    incarnations: u64,
     config: Config,
     /// Encoded frames that members sent.
     real: Vec<Vec<u8>>,
@@ -68,7 +68,7 @@ impl<P: MutualExclusion> Hostile<P> {
             now: 0,
             random,
             members,
-            lives: 1,
+            incarnations: 1,
             config,
             real: Vec::new(),
             refused: 0,
@@ -85,7 +85,7 @@ impl<P: MutualExclusion> Hostile<P> {
         self.honest = true;
         self.todo.clear();
         for id in 1..=MEMBERS {
-            let node = Node { id: MemberId(id), incarnation: self.lives };
+            let node = Node { id: MemberId(id), incarnation: self.incarnations };
             self.members[id as usize - 1] = Member::new(node, self.config.clone(), self.now).unwrap();
         }
         self.wait(10);
@@ -139,8 +139,8 @@ impl<P: MutualExclusion> Hostile<P> {
                     let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
                     self.todo.extend((0..MEMBERS as usize).map(decided));
                 }
-                PortRequest::Confirm { number: question, .. } => {
-                    self.todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
+                PortRequest::Confirm { number, .. } => {
+                    self.todo.push_back((member, Event::Port(PortEvent::Confirmed { number })));
                 }
                 PortRequest::StepDown { .. } => {}
             }
@@ -150,8 +150,8 @@ impl<P: MutualExclusion> Hostile<P> {
                 Note::Refused { .. } => self.refused += 1,
                 // As the driver's duties require.
                 Note::Excluded => {
-                    self.lives += 1;
-                    let node = Node { id: MemberId(member as u32 + 1), incarnation: self.lives };
+                    self.incarnations += 1;
+                    let node = Node { id: MemberId(member as u32 + 1), incarnation: self.incarnations };
                     self.members[member] = Member::new(node, self.config.clone(), now).unwrap();
                 }
                 _ => {}
@@ -284,7 +284,7 @@ impl<P: MutualExclusion> Hostile<P> {
             ..LockRequest::exclusive(LockName::new(name))
         };
         let number = number + self.now / (500 * MS) * 4;
-        let said = match self.random.below(9) {
+        let message = match self.random.below(9) {
             8 => ToMember::InUse { number, fence: None, tag: Tag::default() },
             0 => ToMember::Close,
             1 | 2 => ToMember::Release { number },
@@ -292,7 +292,7 @@ impl<P: MutualExclusion> Hostile<P> {
             4 => ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 },
             _ => ToMember::Acquire { number, settled: 0, request },
         };
-        self.todo.push_back((member, Event::Client(session, said)));
+        self.todo.push_back((member, Event::Client(session, message)));
     }
 
     fn run(&mut self, steps: usize) {
@@ -302,7 +302,7 @@ impl<P: MutualExclusion> Hostile<P> {
             // the cluster.
             stuck = if self.members.iter().all(|member| member.running().is_some()) { 0 } else { stuck + 1 };
             if stuck > 200 {
-                self.lives += 1;
+                self.incarnations += 1;
                 self.begin();
             }
             let member = self.random.below(self.members.len());
@@ -323,15 +323,15 @@ struct Attack {
 }
 
 /// The number of damaged frames, and the number of frames refused with a reason.
-struct Told(u64, u64);
+struct Refusals(u64, u64);
 
 impl Visitor for Attack {
-    type Output = Option<Told>;
+    type Output = Option<Refusals>;
 
-    fn visit<P: MutualExclusion>(self) -> Option<Told> {
+    fn visit<P: MutualExclusion>(self) -> Option<Refusals> {
         let mut hostile = Hostile::<P>::new(self.seed)?;
         hostile.run(self.steps);
-        Some(Told(hostile.damaged, hostile.refused))
+        Some(Refusals(hostile.damaged, hostile.refused))
     }
 }
 
@@ -345,9 +345,9 @@ fn damaged_frames_cause_neither_panics_nor_unbounded_memory() {
         for seed in 1..=seeds {
             MEMORY.reset_peak_usage();
             let before = MEMORY.current_usage();
-            let told = registry::visit(entry.about.slug, Attack { steps, seed }).unwrap();
+            let outcome = registry::visit(entry.about.slug, Attack { steps, seed }).unwrap();
             // A cluster does not run algorithms that can deadlock or are not mutexes.
-            let Some(Told(damaged, refused)) = told else { break };
+            let Some(Refusals(damaged, refused)) = outcome else { break };
             attacked += 1;
             assert!(damaged > steps as u64 / 8, "{}: {damaged} damaged frames", entry.about.slug);
             assert!(refused > 0, "{}, seed {seed}: no frame was refused", entry.about.slug);

@@ -14,14 +14,14 @@ const MS: u64 = 1_000_000;
 struct Alone {
     member: Member<NaimiTrehel>,
     now: u64,
-    told: Vec<(SessionId, ToClient)>,
+    sent: Vec<(SessionId, ToClient)>,
 }
 
 impl Alone {
     fn start(config: Config) -> Self {
         let me = Node { id: MemberId(1), incarnation: 1 };
         let member = Member::new(me, config, 0).unwrap();
-        let mut alone = Self { member, now: 0, told: Vec::new() };
+        let mut alone = Self { member, now: 0, sent: Vec::new() };
         alone.step(Event::Port(PortEvent::Leading { term: 1 }));
         // The first view of a new cluster waits for one lease.
         alone.run(3_000 * MS);
@@ -34,13 +34,11 @@ impl Alone {
         while let Some(event) = events.pop() {
             self.member.handle(self.now, event, &mut out);
             assert!(out.frames.iter().all(|frame| !matches!(frame.body, Body::Link { .. })));
-            self.told.append(&mut out.clients);
+            self.sent.append(&mut out.clients);
             for request in out.port.drain(..) {
                 events.push(Event::Port(match request {
                     PortRequest::Propose(view) => PortEvent::Decided(view),
-                    PortRequest::Confirm { number: question, .. } => {
-                        PortEvent::Confirmed { number: question }
-                    }
+                    PortRequest::Confirm { number, .. } => PortEvent::Confirmed { number },
                     PortRequest::StepDown { .. } => continue,
                 }));
             }
@@ -56,10 +54,10 @@ impl Alone {
     }
 
     fn acquire(&mut self, session: SessionId, number: u64) -> Option<Fence> {
-        self.told.clear();
+        self.sent.clear();
         let request = LockRequest::exclusive(LockName::new("a"));
         self.step(Event::Client(session, ToMember::Acquire { number, settled: 0, request }));
-        self.told.iter().find_map(|told| match told {
+        self.sent.iter().find_map(|message| match message {
             (of, ToClient::Granted { fence, .. }) if *of == session => *fence,
             _ => None,
         })
@@ -85,7 +83,10 @@ fn resident_session_stays_open_without_keep_alives() {
     assert_eq!(alone.acquire(session(1), 1), None);
     alone.step(Event::Client(session(0), ToMember::Close));
     assert!(
-        alone.told.iter().any(|(of, told)| *of == session(1) && matches!(told, ToClient::Granted { .. }))
+        alone
+            .sent
+            .iter()
+            .any(|(of, message)| *of == session(1) && matches!(message, ToClient::Granted { .. }))
     );
 }
 
@@ -105,11 +106,11 @@ fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round()
     assert_eq!(alone.member.open_resident(alone.now, outside), Err(NotOpened::NotResident));
     let keep_alive = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
     alone.step(Event::Client(session(7), keep_alive.clone()));
-    assert_eq!((alone.member.sessions(), &alone.told[..]), (Vec::new(), &[][..]));
+    assert_eq!((alone.member.sessions(), &alone.sent[..]), (Vec::new(), &[][..]));
     // The same while the resident session is open: the keep-alive is not answered, so it renews no lease.
     alone.member.open_resident(alone.now, session(7)).unwrap();
     alone.step(Event::Client(session(7), keep_alive));
-    assert_eq!(alone.told, []);
+    assert_eq!(alone.sent, []);
 }
 
 #[test]
@@ -170,7 +171,10 @@ fn revoked_hold_of_a_resident_client_stays_until_the_lease_it_could_read_has_pas
     let until = alone.member.resident_until_ns(alone.now);
     alone.step(Event::Revoke(LockName::new("a"), Acquisition { session: session(1), number: 1 }));
     let granted = |alone: &Alone| {
-        alone.told.iter().any(|(of, told)| *of == session(2) && matches!(told, ToClient::Granted { .. }))
+        alone
+            .sent
+            .iter()
+            .any(|(of, message)| *of == session(2) && matches!(message, ToClient::Granted { .. }))
     };
     alone.run(until - alone.now - 1);
     assert!(!granted(&alone));

@@ -87,13 +87,14 @@ fn request_is_repeated_until_it_is_answered() {
     for beat in 1..=10 {
         let now = beat * 200 * MS;
         let repeated = run(&mut link, now);
-        requests += repeated.iter().filter(|(_, said)| matches!(said, ToMember::Acquire { .. })).count();
+        requests +=
+            repeated.iter().filter(|(_, message)| matches!(message, ToMember::Acquire { .. })).count();
         promise(&mut link, now, now, Vec::new());
     }
     assert_eq!(requests, 4, "2 s are four halves of a lease");
     grant(&mut link, 2_000 * MS, number);
     let after = run(&mut link, 2_900 * MS);
-    assert!(after.iter().all(|(_, said)| matches!(said, ToMember::KeepAlive { .. })), "{after:?}");
+    assert!(after.iter().all(|(_, message)| matches!(message, ToMember::KeepAlive { .. })), "{after:?}");
 }
 
 #[test]
@@ -104,11 +105,11 @@ fn release_is_repeated_until_it_is_answered() {
     link.release(0, number);
     sent(&mut link);
     let repeated = run(&mut link, 900 * MS);
-    assert!(repeated.iter().any(|(at, said)| (*at, said) == (500 * MS, &ToMember::Release { number })));
+    assert!(repeated.iter().any(|(at, message)| (*at, message) == (500 * MS, &ToMember::Release { number })));
     link.receive(900 * MS, ToClient::Ended { number, outcome: Ended::Released });
     promise(&mut link, 900 * MS, 900 * MS, Vec::new());
     let after = run(&mut link, 1_800 * MS);
-    assert!(after.iter().all(|(_, said)| matches!(said, ToMember::KeepAlive { .. })), "{after:?}");
+    assert!(after.iter().all(|(_, message)| matches!(message, ToMember::KeepAlive { .. })), "{after:?}");
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn many_waiting_requests_are_repeated_in_turns() {
     for beat in 1..=10 {
         let now = beat * 200 * MS;
         let messages = run(&mut link, now);
-        let acquires = messages.into_iter().filter_map(|(_, said)| match said {
+        let acquires = messages.into_iter().filter_map(|(_, message)| match message {
             ToMember::Acquire { number, .. } => Some(number),
             _ => None,
         });
@@ -227,10 +228,10 @@ fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
     run(&mut link, 60 * MS);
     assert_eq!(link.connection(), Connection::Connecting { daemon: 0 });
     link.opened(60 * MS, LEASE);
-    let said = sent(&mut link);
+    let messages = sent(&mut link);
     assert!(
-        said.contains(&ToMember::Release { number: waits }),
-        "the moved request is cancelled here: {said:?}"
+        messages.contains(&ToMember::Release { number: waits }),
+        "the moved request is cancelled here: {messages:?}"
     );
     link.receive(61 * MS, ToClient::Ended { number: waits, outcome: Ended::Cancelled });
     link.release(62 * MS, held);
@@ -254,7 +255,7 @@ fn requests_move_away_from_a_member_that_leaves() {
 
 #[test]
 fn daemons_are_tried_for_five_leases_and_at_least_six_seconds() {
-    for (lease_ns, patience) in [(0, 6_000 * MS), (LEASE, 6_000 * MS), (3 * LEASE, 15_000 * MS)] {
+    for (lease_ns, timeout) in [(0, 6_000 * MS), (LEASE, 6_000 * MS), (3 * LEASE, 15_000 * MS)] {
         let id = SessionId { client: 1, number: 1 };
         let mut link = ClientLink::new(id, ClientSettings::new(3), 2, lease_ns, 0);
         let (mut now, mut tried) = (0, Vec::new());
@@ -273,6 +274,6 @@ fn daemons_are_tried_for_five_leases_and_at_least_six_seconds() {
         }
         assert_eq!(link.ended(), Some(LinkEnd::Unreachable));
         assert_eq!(tried[..4], [2, 0, 1, 2]);
-        assert!(now > patience && now <= patience + 100 * MS, "{now}");
+        assert!(now > timeout && now <= timeout + 100 * MS, "{now}");
     }
 }

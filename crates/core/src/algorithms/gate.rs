@@ -23,7 +23,7 @@
 //! inside, or admitting one more after the answer, lets conflicting holders in. Several sites may recall one: a
 //! recaller that has got its permit elsewhere does not wait any more, but the next one does.
 
-use super::gate_messages::{Entry, GateRule, Message, Register, Rule, Words};
+use super::gate_messages::{Content, Entry, GateRule, Message, Register, Rule};
 use super::naimi_trehel::NaimiTrehel;
 use crate::mutex::Cost;
 use crate::settings::{OptionsError, Setting, Settings};
@@ -189,7 +189,7 @@ impl<P: MutualExclusion> Gate<P> {
             self.inner.message(out.me(), message, below);
         }
         for (to, message) in below.sends.drain(..) {
-            self.send(to, Words::Inner(message), out);
+            self.send(to, Content::Inner(message), out);
         }
         out.timers.append(&mut below.timers);
         out.rules.extend(below.rules.drain(..).map(Rule::inner));
@@ -200,9 +200,9 @@ impl<P: MutualExclusion> Gate<P> {
         }
     }
 
-    fn send(&self, to: SiteId, words: Words<P::Message>, out: &mut Out<Self>) {
+    fn send(&self, to: SiteId, content: Content<P::Message>, out: &mut Out<Self>) {
         let register = self.shared.as_ref().map(|shared| shared.register.clone()).unwrap_or_default();
-        out.send(to, Message { register, words });
+        out.send(to, Message { register, content });
     }
 
     /// Handles the entry into the section below.
@@ -244,7 +244,7 @@ impl<P: MutualExclusion> Gate<P> {
         out.rule(Rule::gate(GateRule::Recalls));
         shared.asked.extend(in_the_way.iter().map(|(site, _)| *site));
         for (site, all) in in_the_way {
-            self.send(site, Words::Recall { all }, out);
+            self.send(site, Content::Recall { all }, out);
         }
     }
 
@@ -305,7 +305,7 @@ impl<P: MutualExclusion> Gate<P> {
         let answered: Vec<SiteId> =
             shared.recallers.extract_if(.., |(_, too_many)| left < *too_many).map(|(site, _)| site).collect();
         for &site in &answered {
-            self.send(site, Words::Cleared, out);
+            self.send(site, Content::Cleared, out);
         }
         !answered.is_empty()
     }
@@ -329,12 +329,12 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
     }
 
     fn message(&mut self, from: SiteId, message: Self::Message, out: &mut Out<Self>) {
-        let Message { register, words } = message;
+        let Message { register, content } = message;
         self.hear(&register, out.me());
-        match words {
-            Words::Inner(message) => self.below(out, |inner, out| inner.message(from, message, out)),
-            Words::Recall { all } => self.recalled(from, register.of(out.me()).copied(), all, out),
-            Words::Cleared => {}
+        match content {
+            Content::Inner(message) => self.below(out, |inner, out| inner.message(from, message, out)),
+            Content::Recall { all } => self.recalled(from, register.of(out.me()).copied(), all, out),
+            Content::Cleared => {}
         }
         self.clear(out);
     }
@@ -479,7 +479,7 @@ impl<P: MutualExclusion> Inspect for Gate<P> {
     }
 
     fn numbers_in(from: SiteId, message: &mut Self::Message, visit: &mut dyn FnMut(usize, &mut u64)) {
-        if let Words::Inner(message) = &mut message.words {
+        if let Content::Inner(message) = &mut message.content {
             P::numbers_in(from, message, &mut |kind, number| visit(2 * kind, number));
         }
         message.register.versions(&mut |site, version| visit(2 * site.index() + 1, version));
@@ -490,7 +490,7 @@ impl<P: MutualExclusion> Inspect for Gate<P> {
     }
 
     fn tokens_in(message: &Self::Message) -> u32 {
-        if let Words::Inner(message) = &message.words { P::tokens_in(message) } else { 0 }
+        if let Content::Inner(message) = &message.content { P::tokens_in(message) } else { 0 }
     }
 
     fn invariant(&self) -> Result<(), InvariantViolated> {
@@ -511,11 +511,11 @@ impl<P: MutualExclusion> Inspect for Gate<P> {
 impl<P: MutualExclusion> Validate for Gate<P> {
     fn plausible(message: &Self::Message, sites: usize) -> bool {
         let inner =
-            if let Words::Inner(message) = &message.words { P::plausible(message, sites) } else { true };
+            if let Content::Inner(message) = &message.content { P::plausible(message, sites) } else { true };
         inner && message.register.is_plausible(sites)
     }
 
     fn awaits(&self, from: SiteId, message: &Self::Message) -> bool {
-        if let Words::Inner(message) = &message.words { self.inner.awaits(from, message) } else { true }
+        if let Content::Inner(message) = &message.content { self.inner.awaits(from, message) } else { true }
     }
 }

@@ -97,12 +97,12 @@ pub struct Message<M> {
     /// The registrations that the sender knows.
     pub register: Register,
     /// The content of the message.
-    pub words: Words<M>,
+    pub content: Content<M>,
 }
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Words<M> {
+pub enum Content<M> {
     /// A message of the algorithm below.
     Inner(M),
     /// Asks the receiver to close the registration that the register of this message contains.
@@ -138,21 +138,21 @@ impl<M: Vocabulary> Vocabulary for Message<M> {
     const WORDS: &'static [Word] = Self::ALL.split_at(Self::OWN.len() + M::WORDS.len()).0;
 
     fn word(&self) -> usize {
-        match &self.words {
-            Words::Recall { .. } => 0,
-            Words::Cleared => 1,
-            Words::Inner(message) => Self::OWN.len() + message.word(),
+        match &self.content {
+            Content::Recall { .. } => 0,
+            Content::Cleared => 1,
+            Content::Inner(message) => Self::OWN.len() + message.word(),
         }
     }
 }
 
 impl<M: fmt::Display> fmt::Display for Message<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.words {
-            Words::Inner(message) => write!(f, "{message}")?,
-            Words::Recall { all: true } => f.write_str("RECALL")?,
-            Words::Recall { all: false } => f.write_str("RECALL(one)")?,
-            Words::Cleared => f.write_str("CLEARED")?,
+        match &self.content {
+            Content::Inner(message) => write!(f, "{message}")?,
+            Content::Recall { all: true } => f.write_str("RECALL")?,
+            Content::Recall { all: false } => f.write_str("RECALL(one)")?,
+            Content::Cleared => f.write_str("CLEARED")?,
         }
         if self.register.is_empty() { Ok(()) } else { write!(f, " [{}]", self.register) }
     }

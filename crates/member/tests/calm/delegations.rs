@@ -7,30 +7,30 @@ use lockkeeper_session::{ClientSession, MAX_DELEGATION_NS, Progress};
 /// A client that requests delegations, and the number of messages that it has handled.
 struct Keeper {
     session: ClientSession,
-    heard: usize,
+    received: usize,
 }
 
 impl Keeper {
     fn new(calm: &mut Calm, member: usize, client: u64) -> Self {
-        let mut keeper = Self { session: ClientSession::new(SessionId { client, number: 0 }), heard: 0 };
-        keeper.say(calm, member);
+        let mut keeper = Self { session: ClientSession::new(SessionId { client, number: 0 }), received: 0 };
+        keeper.send(calm, member);
         keeper
     }
 
-    fn say(&mut self, calm: &mut Calm, member: usize) {
-        for said in self.session.all_messages(calm.now) {
-            calm.say(member, self.session.id(), said);
+    fn send(&mut self, calm: &mut Calm, member: usize) {
+        for message in self.session.all_messages(calm.now) {
+            calm.send(member, self.session.id(), message);
         }
-        self.hear(calm, member);
+        self.receive(calm, member);
     }
 
-    fn hear(&mut self, calm: &mut Calm, member: usize) {
-        while let Some((to, said)) = calm.said.get(self.heard).cloned() {
-            self.heard += 1;
+    fn receive(&mut self, calm: &mut Calm, member: usize) {
+        while let Some((to, message)) = calm.sent.get(self.received).cloned() {
+            self.received += 1;
             if to == self.session.id()
-                && let Some(answer) = self.session.receive(calm.now, said)
+                && let Some(reply) = self.session.receive(calm.now, message)
             {
-                calm.say(member, to, answer);
+                calm.send(member, to, reply);
             }
         }
     }
@@ -38,7 +38,7 @@ impl Keeper {
     /// Requests a lock and expects the grant.
     fn acquire(&mut self, calm: &mut Calm, member: usize, request: &LockRequest) -> (u64, Fence) {
         let number = self.session.acquire(request.clone());
-        self.say(calm, member);
+        self.send(calm, member);
         (number, self.fence(number))
     }
 
@@ -48,10 +48,10 @@ impl Keeper {
         let (mut keeper, before, after) = (Self::new(calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
         calm.acquire(1, before, 1, &mutex("m"));
         let number = keeper.session.acquire(kept("m", 100));
-        keeper.say(calm, 0);
+        keeper.send(calm, 0);
         calm.acquire(2, after, 1, &mutex("m"));
         calm.release(1, before, 1);
-        keeper.hear(calm, 0);
+        keeper.receive(calm, 0);
         (keeper, number, after)
     }
 
@@ -70,7 +70,7 @@ fn delegation_is_entered_again_without_messages_and_with_rising_fences() {
     let mut calm = Calm::new(3, |_| {});
     let mut a = Keeper::new(&mut calm, 0, 1);
     let (number, first) = a.acquire(&mut calm, 0, &kept("m", 2));
-    let said = calm.said.len();
+    let sent = calm.sent.len();
     let mut last = first;
     for _ in 0..2 {
         assert!(a.session.keep_as_delegation(calm.now, number));
@@ -82,10 +82,10 @@ fn delegation_is_entered_again_without_messages_and_with_rising_fences() {
         assert!(a.fence(number) > last);
         last = a.fence(number);
     }
-    assert_eq!(calm.said.len(), said, "no message was sent");
+    assert_eq!(calm.sent.len(), sent, "no message was sent");
     assert!(!a.session.keep_as_delegation(calm.now, number), "the delegation allowed two further entries");
     a.session.release(number);
-    a.say(&mut calm, 0);
+    a.send(&mut calm, 0);
     // The next holder, at another member, has a higher fence than all of these entries.
     let b = calm.session(1, 2);
     calm.acquire(1, b, 1, &mutex("m"));
@@ -102,7 +102,7 @@ fn idle_delegation_is_recalled_when_another_client_waits() {
         let b = calm.session(member, 2);
         calm.acquire(member, b, 1, &mutex("m"));
         assert_eq!(calm.granted(b, 1), None, "the delegation counts as a hold at the member");
-        a.hear(&mut calm, 0);
+        a.receive(&mut calm, 0);
         assert!(calm.granted(b, 1).is_some(), "the idle delegation was released");
     }
 }
@@ -122,7 +122,7 @@ fn delegation_granted_while_others_wait_allows_only_immediate_entries() {
     assert!(!a.session.keep_as_delegation(calm.now, number), "the limit of entries while others wait");
     let last = a.fence(number);
     a.session.release(number);
-    a.say(&mut calm, 0);
+    a.send(&mut calm, 0);
     assert!(calm.granted(c, 1).expect("granted").expect("a fence") > last);
 }
 
@@ -137,10 +137,10 @@ fn idle_delegation_ends_at_once_if_another_client_waits() {
     let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
     calm.acquire(0, b, 1, &mutex("m"));
     let number = a.session.acquire(kept("m", 100));
-    a.say(&mut calm, 0);
+    a.send(&mut calm, 0);
     calm.acquire(0, b, 2, &mutex("m"));
     calm.release(0, b, 1);
-    a.hear(&mut calm, 0);
+    a.receive(&mut calm, 0);
     assert!(!a.session.keep_as_delegation(calm.now, number));
 }
 
@@ -154,16 +154,16 @@ fn delegation_in_use_is_released_by_its_present_user_after_a_recall() {
     assert!(a.session.reenter(calm.now, &LockRequest { tag: tag.clone(), ..mutex("m") }).is_some());
     let b = calm.session(1, 2);
     calm.acquire(1, b, 1, &mutex("m"));
-    a.hear(&mut calm, 0);
+    a.receive(&mut calm, 0);
     assert_eq!(calm.granted(b, 1), None);
     assert!(!a.session.keep_as_delegation(calm.now, number), "the delegation was recalled");
     // A query shows the present user and its fence.
     calm.happens(2, Event::Query(1, Query::ALL));
-    let tables = calm.surveys.last().expect("an answer");
+    let tables = calm.query_replies.last().expect("a reply");
     let holders: Vec<_> = tables.iter().flat_map(|(_, table)| table).flat_map(|lock| &lock.holders).collect();
     assert_eq!((holders[0].tag.clone(), holders[0].fence), (tag, Some(a.fence(number))));
     a.session.release(number);
-    a.say(&mut calm, 0);
+    a.send(&mut calm, 0);
     assert!(calm.granted(b, 1).is_some());
 }
 
@@ -175,13 +175,13 @@ fn non_blocking_request_recalls_an_idle_delegation_but_not_one_in_use() {
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
     calm.acquire(0, b, 1, &try_it);
     assert_eq!(calm.ended(b, 1), None, "the delegation is being recalled");
-    a.hear(&mut calm, 0);
+    a.receive(&mut calm, 0);
     assert_eq!(calm.ended(b, 1), Some(Ended::Busy));
     a.session.release(number);
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
     assert!(a.session.keep_as_delegation(calm.now, number));
     calm.acquire(0, b, 2, &try_it);
-    a.hear(&mut calm, 0);
+    a.receive(&mut calm, 0);
     assert!(calm.granted(b, 2).is_some());
 }
 

@@ -246,7 +246,7 @@ fn bad_names_and_tags_are_refused() {
 }
 
 #[test]
-fn survey_shows_holders_waiters_and_a_wait_cycle() {
+fn query_shows_holders_waiters_and_a_wait_cycle() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     calm.acquire(0, a, 1, &mutex("x"));
@@ -254,10 +254,10 @@ fn survey_shows_holders_waiters_and_a_wait_cycle() {
     calm.acquire(0, a, 2, &mutex("y"));
     calm.acquire(1, b, 2, &mutex("x"));
     calm.happens(2, Event::Query(1, Query::ALL));
-    let tables = calm.surveys.pop().expect("an answer");
+    let tables = calm.query_replies.pop().expect("an answer");
     assert_eq!(tables.len(), 3);
-    let told = why(&tables, a);
-    assert_eq!((told.chain.len(), told.cycle), (2, Some(0)), "{told:?}");
+    let why_waiting = why(&tables, a);
+    assert_eq!((why_waiting.chain.len(), why_waiting.cycle), (2, Some(0)), "{why_waiting:?}");
 }
 
 #[test]
@@ -298,9 +298,9 @@ fn an_excluded_incarnation_does_not_rejoin_with_its_holds() {
 fn a_member_joins_once_it_is_among_the_peers() {
     let mut calm = Calm::new(3, |config| config.peers.retain(|peer| peer.0 < 3));
     assert_eq!(calm.members[0].running().map(|view| view.members.len()), Some(2));
-    let everybody: Vec<MemberId> = (1..=3).map(MemberId).collect();
+    let all_members: Vec<MemberId> = (1..=3).map(MemberId).collect();
     for member in 0..3 {
-        calm.happens(member, Event::Peers(everybody.clone()));
+        calm.happens(member, Event::Peers(all_members.clone()));
     }
     calm.wait(2_000);
     assert_eq!(calm.members[2].running().map(|view| view.members.len()), Some(3));
@@ -312,16 +312,16 @@ fn unacknowledged_payloads_are_sent_again_when_a_connection_is_restored() {
     let sessions = [calm.session(0, 1), calm.session(1, 2)];
     // The member that is not the lock's home sends a request to the other one; that frame is lost.
     let mut out = Out::default();
-    let asker = (0..2).find(|&member| {
-        let said = ToMember::Acquire { number: 1, settled: 0, request: mutex("m") };
-        calm.members[member].handle(calm.now, Event::Client(sessions[member], said), &mut out);
+    let requester = (0..2).find(|&member| {
+        let message = ToMember::Acquire { number: 1, settled: 0, request: mutex("m") };
+        calm.members[member].handle(calm.now, Event::Client(sessions[member], message), &mut out);
         !out.frames.is_empty()
     });
-    let asker = asker.expect("the token is at one of the two");
-    let (lost, other) = (out.frames.clone(), calm.members[1 - asker].node().id);
-    calm.members[asker].handle(calm.now, Event::Connected(MemberId(9)), &mut out);
+    let requester = requester.expect("the token is at one of the two");
+    let (lost, other) = (out.frames.clone(), calm.members[1 - requester].node().id);
+    calm.members[requester].handle(calm.now, Event::Connected(MemberId(9)), &mut out);
     assert_eq!(out.frames, []);
-    calm.members[asker].handle(calm.now, Event::Connected(other), &mut out);
+    calm.members[requester].handle(calm.now, Event::Connected(other), &mut out);
     assert_eq!(out.frames, lost);
 }
 

@@ -99,7 +99,7 @@ fn ending_a_session_with_many_holds_takes_many_steps() {
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
     longest(&mut calm);
-    calm.say(0, a, ToMember::Close);
+    calm.send(0, a, ToMember::Close);
     let work = longest(&mut calm);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
     for number in 0..HOLDS {
@@ -123,8 +123,8 @@ fn a_leave_with_many_waiters_and_sessions_takes_many_steps() {
     let work = longest(&mut calm);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
     assert_eq!(calm.left, [2]);
-    let told = waiting.iter().filter(|&&session| calm.ended(session, 1).is_some()).count();
-    assert_eq!(told as u64, HOLDS);
+    let ended = waiting.iter().filter(|&&session| calm.ended(session, 1).is_some()).count();
+    assert_eq!(ended as u64, HOLDS);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn query_for_one_lock_scans_no_other_lock() {
     longest(&mut calm);
     calm.happens(2, Event::Query(7, Query::One(LockName::new("1-499"))));
     let work = longest(&mut calm);
-    let rows: Vec<_> = calm.surveys[0].iter().flat_map(|(_, table)| table).collect();
+    let rows: Vec<_> = calm.query_replies[0].iter().flat_map(|(_, table)| table).collect();
     assert_eq!((rows.len(), rows[0].holders[0].acquisition.session), (1, b));
     assert!(work < SLICE / 2, "{work} items in one step, with {HOLDS} locks held");
 }
@@ -173,9 +173,9 @@ fn a_survey_of_many_locks_takes_many_steps_and_is_complete() {
     calm.happens(2, Event::Query(1, Query::ALL));
     let work = longest(&mut calm);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
-    let rows: Vec<usize> = calm.surveys[0].iter().map(|(_, table)| table.len()).collect();
+    let rows: Vec<usize> = calm.query_replies[0].iter().map(|(_, table)| table.len()).collect();
     assert_eq!(rows, [HOLDS as usize, HOLDS as usize, 0]);
-    assert!(calm.surveys[0][0].1.is_sorted_by(|one, other| one.lock < other.lock));
+    assert!(calm.query_replies[0][0].1.is_sorted_by(|one, other| one.lock < other.lock));
 }
 
 #[test]

@@ -14,8 +14,8 @@ pub const MS: u64 = 1_000_000;
 pub struct Calm {
     pub now: u64,
     pub members: Vec<Member<NaimiTrehel, Option<BugSwitch>>>,
-    pub said: Vec<(SessionId, ToClient)>,
-    pub surveys: Vec<Vec<(Node, LockList)>>,
+    pub sent: Vec<(SessionId, ToClient)>,
+    pub query_replies: Vec<Vec<(Node, LockList)>>,
     pub views: u64,
     pub frames: u64,
     pub left: Vec<usize>,
@@ -40,8 +40,8 @@ impl Calm {
         let mut calm = Self {
             now: 0,
             members,
-            said: vec![],
-            surveys: vec![],
+            sent: vec![],
+            query_replies: vec![],
             views: 0,
             frames: 0,
             left: vec![],
@@ -71,7 +71,7 @@ impl Calm {
                 todo.push_back((member, Event::Tick));
             }
             todo.extend(out.frames.drain(..).map(|frame| (frame.to.0 as usize - 1, Event::Frame(frame))));
-            self.said.append(&mut out.clients);
+            self.sent.append(&mut out.clients);
             for request in out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => {
@@ -82,8 +82,8 @@ impl Calm {
                         );
                     }
                     PortRequest::StepDown { .. } => self.steps_down = true,
-                    PortRequest::Confirm { number: question, .. } if self.voters_answer => {
-                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
+                    PortRequest::Confirm { number, .. } if self.voters_answer => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number })));
                     }
                     PortRequest::Confirm { .. } => {}
                 }
@@ -94,7 +94,7 @@ impl Calm {
                     Note::Left => self.left.push(member),
                     Note::Replies(_, replies) => {
                         let tables = replies.into_iter().map(|reply| (reply.node, reply.locks));
-                        self.surveys.push(tables.collect());
+                        self.query_replies.push(tables.collect());
                     }
                     _ => {}
                 }
@@ -109,7 +109,7 @@ impl Calm {
             for member in 0..self.members.len() {
                 self.happens(member, Event::Tick);
                 for session in self.members[member].sessions() {
-                    self.say(
+                    self.send(
                         member,
                         session,
                         ToMember::KeepAlive { sent_ns: self.now, first: false, settled: 0 },
@@ -119,27 +119,27 @@ impl Calm {
         }
     }
 
-    pub fn say(&mut self, member: usize, session: SessionId, said: ToMember) {
-        self.happens(member, Event::Client(session, said));
+    pub fn send(&mut self, member: usize, session: SessionId, message: ToMember) {
+        self.happens(member, Event::Client(session, message));
     }
 
     pub fn session(&mut self, member: usize, client: u64) -> SessionId {
         let session = SessionId { client, number: 0 };
-        self.say(member, session, ToMember::KeepAlive { sent_ns: self.now, first: true, settled: 0 });
+        self.send(member, session, ToMember::KeepAlive { sent_ns: self.now, first: true, settled: 0 });
         session
     }
 
     pub fn acquire(&mut self, member: usize, session: SessionId, number: u64, request: &LockRequest) {
-        self.say(member, session, ToMember::Acquire { number, settled: 0, request: request.clone() });
+        self.send(member, session, ToMember::Acquire { number, settled: 0, request: request.clone() });
     }
 
     pub fn release(&mut self, member: usize, session: SessionId, number: u64) {
-        self.say(member, session, ToMember::Release { number });
+        self.send(member, session, ToMember::Release { number });
     }
 
     /// The fence of a grant, if there was one; the inner option is `None` for a permit.
     pub fn granted(&self, session: SessionId, number: u64) -> Option<Option<Fence>> {
-        self.said.iter().find_map(|(to, said)| match said {
+        self.sent.iter().find_map(|(to, message)| match message {
             ToClient::Granted { number: granted, fence, .. } if *to == session && *granted == number => {
                 Some(*fence)
             }
@@ -148,7 +148,7 @@ impl Calm {
     }
 
     pub fn ended(&self, session: SessionId, number: u64) -> Option<Ended> {
-        self.said.iter().rev().find_map(|(to, said)| match said {
+        self.sent.iter().rev().find_map(|(to, message)| match message {
             ToClient::Ended { number: ended, outcome: how } if *to == session && *ended == number => {
                 Some(*how)
             }
