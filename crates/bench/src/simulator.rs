@@ -1,8 +1,9 @@
 //! Speed of the simulator. The benchmark of the same name prints the same figures.
 
-use crate::error::{BoxError, FileError};
+use crate::error::FileError;
 use lockkeeper_lab::property::Names;
-use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::delay::{Delay, DelayError};
+use lockkeeper_lab::trace::UnknownFormat;
 use lockkeeper_lab::{Progress, Spec, processes, simulate, trace, trace_run};
 use std::fs::File;
 use std::io::BufWriter;
@@ -46,8 +47,8 @@ pub enum SpeedError {
     #[error("{0}")]
     Pool(#[from] rayon::ThreadPoolBuildError),
     /// The delay is invalid.
-    #[error("{0}")]
-    Delay(#[source] BoxError),
+    #[error(transparent)]
+    Delay(#[from] DelayError),
     /// A run failed.
     #[error(transparent)]
     Run(#[from] lockkeeper_lab::Error),
@@ -58,8 +59,8 @@ pub enum SpeedError {
         algorithm: String,
     },
     /// The trace has no known format.
-    #[error("{0}")]
-    TraceFormat(#[source] BoxError),
+    #[error(transparent)]
+    TraceFormat(#[from] UnknownFormat),
     /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] FileError),
@@ -96,7 +97,7 @@ pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Re
 pub fn spec(algorithm: &str, sites: usize, delay: &str, entries: u64) -> Result<Spec, SpeedError> {
     let mut spec = Spec::new(algorithm, sites);
     spec.entries = entries;
-    spec.network.delay = Delay::parse(delay).map_err(|error| SpeedError::Delay(error.into()))?;
+    spec.network.delay = Delay::parse(delay)?;
     Ok(spec)
 }
 
@@ -124,9 +125,7 @@ fn traced(entries: u64) -> Result<Speed, SpeedError> {
     let file = File::create(&path).map_err(FileError::write(&path))?;
     let out = Box::new(BufWriter::with_capacity(1 << 20, file));
     let names = Names { sites: spec.sites };
-    let told = processes(&spec)?;
-    let mut sink = trace::sink_for(Path::new("t.jsonl"), "", names, told, out)
-        .map_err(|error| SpeedError::TraceFormat(error.into()))?;
+    let mut sink = trace::sink_for(Path::new("t.jsonl"), "", names, processes(&spec)?, out)?;
     let report = trace_run(&spec, 1, sink.as_mut(), &Progress::default());
     let seconds = started.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or(0);

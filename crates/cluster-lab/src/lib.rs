@@ -10,5 +10,6 @@ pub mod views;
 
 pub use lockkeeper_member::BugSwitch;
 pub use simulation::{
-    ClusterReport, ClusterSpec, Fault, Found, Line, Outcome, Property, Trace, algorithms, run, run_traced,
+    ClusterReport, ClusterSpec, Fault, Found, Line, Outcome, Property, SimulationError, Trace, UnknownFault,
+    algorithms, run, run_traced,
 };

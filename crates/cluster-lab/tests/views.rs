@@ -4,7 +4,7 @@
 use lockkeeper_cluster_lab::Property::{
     self, Exclusion, Fences, Frozen, Lease, LeasesOver, OneStart, Service,
 };
-use lockkeeper_cluster_lab::views::{Bounds, bug_switches, check};
+use lockkeeper_cluster_lab::views::{Bounds, ViewsError, bug_switches, check};
 use lockkeeper_member::BugSwitch;
 
 /// The bug switch, the violated property, and the length of the shortest run.
@@ -114,8 +114,11 @@ fn larger_systems_hold() {
 #[test]
 fn unsupported_algorithms_and_bounds_are_rejected() {
     let refused = |algorithm, bounds| check(algorithm, bounds, None, |_| true).unwrap_err();
-    assert!(refused("raymond", Bounds::default()).contains("naimi-trehel"));
-    assert!(refused("naimi-trehel", Bounds { members: 9, ..Bounds::default() }).contains("2 to 5"));
+    let raymond = refused("raymond", Bounds::default());
+    assert!(matches!(&raymond, ViewsError::Algorithm { algorithm } if algorithm == "raymond"), "{raymond}");
+    let nine = refused("naimi-trehel", Bounds { members: 9, ..Bounds::default() });
+    assert_eq!(nine, ViewsError::Members { members: 9 });
+    assert!(nine.to_string().contains("2 to 5"), "{nine}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Explanations of algorithms, recommendations, and the size of a site's state.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::comparison::choose::{Advice, Fairness, Topology, Wish, choose};
+use lockkeeper_lab::comparison::choose::{Advice, Fairness, LeftOut, Requirements, Topology, choose};
 use lockkeeper_lab::comparison::explain;
 use lockkeeper_lab::comparison::table::measure;
 use lockkeeper_lab::simulator::spec::{LoadSpec, Spec};
@@ -38,8 +38,14 @@ fn every_election_has_a_complete_explanation() {
     assert!(election::explain::explain("lamport").unwrap().is_none());
 }
 
-fn wish() -> Wish {
-    Wish { sites: 5, failures: 0, topology: Topology::Lan, load: LoadSpec::Low, fairness: Fairness::None }
+fn requirements() -> Requirements {
+    Requirements {
+        sites: 5,
+        failures: 0,
+        topology: Topology::Lan,
+        load: LoadSpec::Low,
+        fairness: Fairness::None,
+    }
 }
 
 fn slugs(advice: &Advice) -> Vec<&str> {
@@ -48,7 +54,8 @@ fn slugs(advice: &Advice) -> Vec<&str> {
 
 #[test]
 fn strict_fairness_keeps_only_algorithms_that_grant_by_timestamp() {
-    let advice = choose(&Wish { fairness: Fairness::Strict, ..wish() }, &Progress::default()).unwrap();
+    let advice =
+        choose(&Requirements { fairness: Fairness::Strict, ..requirements() }, &Progress::default()).unwrap();
     let left = slugs(&advice);
     assert!(left.contains(&"lamport") && left.contains(&"ricart-agrawala"), "{left:?}");
     for slug in ["token-ring", "raymond", "maekawa", "roucairol-carvalho"] {
@@ -59,7 +66,7 @@ fn strict_fairness_keeps_only_algorithms_that_grant_by_timestamp() {
 
 #[test]
 fn share_of_survived_crashes_is_measured() {
-    let advice = choose(&Wish { failures: 1, ..wish() }, &Progress::default()).unwrap();
+    let advice = choose(&Requirements { failures: 1, ..requirements() }, &Progress::default()).unwrap();
     for candidate in &advice.ranked {
         let survived = candidate.survived.unwrap();
         match candidate.algorithm.as_str() {
@@ -77,21 +84,22 @@ fn share_of_survived_crashes_is_measured() {
 
 #[test]
 fn semaphores_and_readers_writers_locks_are_not_recommended_as_mutexes() {
-    let advice = choose(&wish(), &Progress::default()).unwrap();
+    let advice = choose(&requirements(), &Progress::default()).unwrap();
     for slug in ["k-mutual-exclusion", "readers-writers"] {
         assert!(!slugs(&advice).contains(&slug));
         let (_, why) = advice.left_out.iter().find(|(left_out, _)| left_out == slug).unwrap();
-        assert!(why.starts_with("is a "), "{why}");
+        assert!(matches!(why, LeftOut::Shares(_)), "{why}");
     }
 }
 
 #[test]
 fn raymond_uses_the_tree_of_the_topology() {
-    let advice = choose(&Wish { topology: Topology::Tree, ..wish() }, &Progress::default()).unwrap();
+    let advice =
+        choose(&Requirements { topology: Topology::Tree, ..requirements() }, &Progress::default()).unwrap();
     let raymond = advice.ranked.iter().find(|candidate| candidate.algorithm == "raymond").unwrap();
     assert_eq!(raymond.settings, [("tree".to_string(), "binary".to_string())]);
-    assert!(choose(&Wish { failures: 5, ..wish() }, &Progress::default()).is_err());
-    assert!(choose(&Wish { sites: 1, ..wish() }, &Progress::default()).is_err());
+    assert!(choose(&Requirements { failures: 5, ..requirements() }, &Progress::default()).is_err());
+    assert!(choose(&Requirements { sites: 1, ..requirements() }, &Progress::default()).is_err());
 }
 
 #[test]

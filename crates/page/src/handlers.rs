@@ -1,7 +1,7 @@
 //! The handlers of the page's HTTP requests.
 
 use crate::jobs::{Jobs, Refusal};
-use crate::requests::{self, CheckRequest, CompareRequest, PlayRequest, RunRequest};
+use crate::requests::{self, CheckRequest, CompareRequest, PlayRequest, RequestError, RunRequest};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
@@ -78,15 +78,13 @@ pub async fn run(
     let request = parsed(body)?;
     let run = move |progress: &Progress| {
         if let Some(spec) = request.election()? {
-            let recording =
-                recording::record_election(&spec, request.seed, requests::RUN).map_err(error_text)?;
+            let recording = recording::record_election(&spec, request.seed, requests::RUN)?;
             let title =
                 format!("{}, {} sites, seed {}", spec.system.algorithm, spec.system.sites, request.seed);
             return Ok(RecordedRun { title, about: String::new(), scenario: None, recording });
         }
         let spec = request.spec()?;
-        let recording =
-            recording::record(&spec, request.seed, requests::RUN, progress).map_err(error_text)?;
+        let recording = recording::record(&spec, request.seed, requests::RUN, progress)?;
         let title =
             format!("{}, {} sites, {} load, seed {}", spec.algorithm, spec.sites, spec.load, request.seed);
         Ok(RecordedRun { title, about: String::new(), scenario: None, recording })
@@ -104,9 +102,9 @@ pub async fn play(
     Ok(Json(jobs.run(requests::RUN_TIME, run).await?))
 }
 
-fn record_scenario(request: &PlayRequest, progress: &Progress) -> Result<RecordedRun, String> {
+fn record_scenario(request: &PlayRequest, progress: &Progress) -> Result<RecordedRun, RequestError> {
     let scenario = request.scenario()?;
-    let mut recording = recording::record(&scenario.spec, 1, requests::RUN, progress).map_err(error_text)?;
+    let mut recording = recording::record(&scenario.spec, 1, requests::RUN, progress)?;
     // The scenario is not a file on this machine; the page offers its text instead of a command.
     recording.command.clear();
     Ok(RecordedRun {
@@ -130,7 +128,7 @@ pub async fn check(State(jobs): State<Jobs>, body: RequestBody<CheckRequest>) ->
             }
             progress.distinct < requests::CHECK_STATES && reports.should_continue()
         });
-        Ok(json!({ "answer": check_reply(&report.map_err(error_text)?) }))
+        Ok(json!({ "answer": check_reply(&report?) }))
     })
 }
 
@@ -160,9 +158,9 @@ pub async fn compare(
     })
 }
 
-fn comparison_reply(sweep: &Sweep, progress: &Progress) -> Result<Value, String> {
-    let comparison: Comparison = sweep.run(progress).map_err(error_text)?;
-    let plots = plots::plots(sweep, &comparison, progress).map_err(error_text)?;
+fn comparison_reply(sweep: &Sweep, progress: &Progress) -> Result<Value, RequestError> {
+    let comparison: Comparison = sweep.run(progress)?;
+    let plots = plots::plots(sweep, &comparison, progress)?;
     let plots: Vec<Value> = plots
         .iter()
         .map(|plot| json!({ "name": plot.name, "caption": plot.caption, "svg": plot.svg }))
@@ -187,8 +185,4 @@ pub async fn counterexample(
         Ok(json!({ "failure": failure, "film": run }))
     };
     Ok(Json(jobs.run(requests::RUN_TIME, shown).await?))
-}
-
-fn error_text(error: lockkeeper_lab::Error) -> String {
-    error.to_string()
 }

@@ -1,5 +1,6 @@
 //! Long-running jobs: each on its own thread, within limits, and stopped when its client disconnects.
 
+use crate::requests::RequestError;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -88,7 +89,7 @@ impl Jobs {
     pub async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&Progress) -> Result<T, String> + Send + 'static,
+        work: impl FnOnce(&Progress) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<T, Refusal> {
         let permit = self.permit()?;
         let progress = Arc::new(Progress::default());
@@ -110,7 +111,7 @@ impl Jobs {
     pub fn stream(
         &self,
         limit: Duration,
-        work: impl FnOnce(&ProgressReports) -> Result<serde_json::Value, String> + Send + 'static,
+        work: impl FnOnce(&ProgressReports) -> Result<serde_json::Value, RequestError> + Send + 'static,
     ) -> Result<Response, Refusal> {
         let permit = self.permit()?;
         let progress = Arc::new(Progress::default());
@@ -125,7 +126,7 @@ impl Jobs {
                 Err(_) if reports.late.load(Ordering::Relaxed) => {
                     serde_json::json!({ "error": Refusal::too_long(limit).why })
                 }
-                Err(error) => serde_json::json!({ "error": error }),
+                Err(error) => serde_json::json!({ "error": error.to_string() }),
             };
             // If the client has disconnected, the result is dropped.
             let _ = reports.lines.blocking_send(line(&last));

@@ -1,14 +1,17 @@
 //! The requests of a page, and their limits.
 
 use lockkeeper_core::mutex::parse_site;
+use lockkeeper_core::sharing::HolderError;
 use lockkeeper_core::{SiteId, registry};
 use lockkeeper_lab::checker::{CheckSpec, Fault, Faults};
 use lockkeeper_lab::comparison::table::Sweep;
 use lockkeeper_lab::election::ElectionSpec;
-use lockkeeper_lab::simulator::delay::Delay;
-use lockkeeper_lab::simulator::network::{Partition, parse_probability};
+use lockkeeper_lab::simulator::delay::{Delay, DelayError};
+use lockkeeper_lab::simulator::network::{NetworkError, Partition, parse_probability};
+use lockkeeper_lab::simulator::scenario::ScenarioError;
 use lockkeeper_lab::simulator::spec::{
-    Action, DetectorSpec, LoadSpec, Scripted, Spec, parse_holders, parse_site_at, parse_site_during,
+    Action, DetectorError, DetectorSpec, LoadError, LoadSpec, Scripted, SiteTimeError, Spec, parse_holders,
+    parse_site_at, parse_site_during,
 };
 use lockkeeper_lab::trace::recording::Limits;
 use lockkeeper_lab::{Scenario, Time};
@@ -25,6 +28,7 @@ pub const CHECK_TIME: Duration = Duration::from_secs(120);
 pub const CHECK_STATES: u64 = 5_000_000;
 /// The time limit of a comparison.
 pub const COMPARE_TIME: Duration = Duration::from_secs(300);
+const MOST_SITES: usize = 60;
 const MOST_ENTRIES: u64 = 20_000;
 const MOST_SIZES: usize = 8;
 const LARGEST_SIZE: usize = 127;
@@ -68,7 +72,7 @@ pub struct RunRequest {
 
 impl RunRequest {
     /// The election to run; `None` if the algorithm is not an election.
-    pub fn election(&self) -> Result<Option<ElectionSpec>, String> {
+    pub fn election(&self) -> Result<Option<ElectionSpec>, RequestError> {
         if registry::find_election(&self.algorithm).is_none() {
             return Ok(None);
         }
@@ -87,15 +91,15 @@ impl RunRequest {
     }
 
     /// The run of a mutual exclusion algorithm.
-    pub fn spec(&self) -> Result<Spec, String> {
+    pub fn spec(&self) -> Result<Spec, RequestError> {
         known(&self.algorithm)?;
         few_sites(self.sites)?;
         if self.entries > MOST_ENTRIES {
-            return Err(format!("a run on this page has at most {MOST_ENTRIES} entries"));
+            return Err(RequestError::Entries);
         }
         let mut spec = Spec::new(&self.algorithm, self.sites);
         spec.settings = settings(&self.settings)?;
-        let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
+        let processes = lockkeeper_lab::processes(&spec)?;
         spec.load = LoadSpec::parse(&self.load)?;
         spec.entries = self.entries;
         spec.warmup = Some(0);
@@ -108,7 +112,7 @@ impl RunRequest {
         Ok(spec)
     }
 
-    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), String> {
+    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), RequestError> {
         spec.network.delay = delay(&self.delay)?;
         spec.network.fifo = self.fifo;
         spec.network.loss = probability("the loss", &self.loss)?;
@@ -121,7 +125,7 @@ impl RunRequest {
         Ok(())
     }
 
-    fn faults(&self, processes: usize) -> Result<Vec<Scripted>, String> {
+    fn faults(&self, processes: usize) -> Result<Vec<Scripted>, RequestError> {
         let mut script = Vec::new();
         for text in &self.crash {
             let (site, at) = parse_site_at(text, processes)?;
@@ -162,13 +166,13 @@ impl PlayRequest {
     }
 
     /// The parsed scenario.
-    pub fn scenario(&self) -> Result<Scenario, String> {
+    pub fn scenario(&self) -> Result<Scenario, RequestError> {
         // Delay matrices are read from files, and a page must not be able to read files of this machine.
         let names_a_file = |line: &str| {
             line.split_once(':').is_some_and(|(_, value)| value.trim_start().starts_with("matrix"))
         };
         if self.scenario.lines().any(names_a_file) {
-            return Err(NO_MATRIX.into());
+            return Err(RequestError::Matrix);
         }
         let scenario = Scenario::parse("scenario", &self.scenario)?;
         few_sites(scenario.spec.sites)?;
@@ -204,7 +208,7 @@ pub struct CheckRequest {
 
 impl CheckRequest {
     /// The system to check.
-    pub fn spec(&self) -> Result<CheckSpec, String> {
+    pub fn spec(&self) -> Result<CheckSpec, RequestError> {
         if !lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == self.algorithm) {
             known(&self.algorithm)?;
         }
@@ -218,7 +222,7 @@ impl CheckRequest {
             (Fault::Suspicion, self.suspicions),
         ] {
             if times > MOST_FAULTS {
-                return Err(format!("on this page, each kind of fault happens at most {MOST_FAULTS} times"));
+                return Err(RequestError::Faults);
             }
             faults = faults.with(fault, times);
         }
@@ -247,20 +251,17 @@ pub struct CompareRequest {
 
 impl CompareRequest {
     /// The parameters of the comparison.
-    pub fn sweep(&self) -> Result<Sweep, String> {
+    pub fn sweep(&self) -> Result<Sweep, RequestError> {
         for algorithm in &self.algorithms {
             known(algorithm)?;
         }
         if self.sites.len() > MOST_SIZES || self.sites.iter().any(|&sites| sites > LARGEST_SIZE) {
-            return Err(format!(
-                "a comparison on this page has at most {MOST_SIZES} sizes of at most {LARGEST_SIZE} sites"
-            ));
+            return Err(RequestError::Sizes);
         }
         if !(1..=10).contains(&self.seeds) {
-            return Err("a comparison on this page has 1 to 10 seeds".into());
+            return Err(RequestError::Seeds);
         }
-        let loads: Result<Vec<LoadSpec>, String> =
-            self.loads.iter().map(|load| LoadSpec::parse(load)).collect();
+        let loads: Result<Vec<LoadSpec>, _> = self.loads.iter().map(|load| LoadSpec::parse(load)).collect();
         Ok(Sweep {
             algorithms: once(&self.algorithms),
             sites: once(&self.sites),
@@ -273,38 +274,110 @@ impl CompareRequest {
     }
 }
 
-const NO_MATRIX: &str = "a delay matrix is read from a file, which only 'lockkeeper sim' does, not the page";
-
-fn delay(text: &str) -> Result<Delay, String> {
-    if text.trim_start().starts_with("matrix") { Err(NO_MATRIX.into()) } else { Delay::parse(text.trim()) }
+fn delay(text: &str) -> Result<Delay, RequestError> {
+    let text = text.trim();
+    if text.starts_with("matrix") { Err(RequestError::Matrix) } else { Ok(Delay::parse(text)?) }
 }
 
-fn probability(what: &str, text: &str) -> Result<f64, String> {
+fn probability(what: &'static str, text: &str) -> Result<f64, NetworkError> {
     if text.trim().is_empty() { Ok(0.0) } else { parse_probability(what, text.trim()) }
 }
 
-fn site(text: &str, sites: usize) -> Result<SiteId, String> {
-    let wrong = || format!("there is no site '{text}': sites are numbered from 1 to {sites}");
-    parse_site(text, sites).ok_or_else(wrong)
+fn site(text: &str, sites: usize) -> Result<SiteId, RequestError> {
+    parse_site(text, sites).ok_or_else(|| RequestError::UnknownSite { site: text.into(), sites })
 }
 
-fn few_sites(sites: usize) -> Result<(), String> {
+fn few_sites(sites: usize) -> Result<(), RequestError> {
     match sites {
-        1..=60 => Ok(()),
-        _ => Err(format!("a run on this page has 1 to 60 sites, and {sites} were asked for")),
+        1..=MOST_SITES => Ok(()),
+        _ => Err(RequestError::Sites { sites }),
     }
 }
 
-fn known(algorithm: &str) -> Result<(), String> {
-    registry::find(algorithm).map(|_| ()).ok_or_else(|| format!("there is no algorithm '{algorithm}'"))
+fn known(algorithm: &str) -> Result<(), RequestError> {
+    match registry::find(algorithm) {
+        Some(_) => Ok(()),
+        None => Err(RequestError::UnknownAlgorithm { algorithm: algorithm.into() }),
+    }
 }
 
-fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
+fn settings(given: &[String]) -> Result<Vec<(String, String)>, RequestError> {
     let read = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.trim().into(), value.trim().into())),
-        None => Err(format!("a setting is written name=value, not '{pair}'")),
+        None => Err(RequestError::Setting { setting: pair.clone() }),
     };
     given.iter().map(read).collect()
+}
+
+/// The reason why a request of a page is rejected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// There is no algorithm of this name.
+    #[error("there is no algorithm '{algorithm}'")]
+    UnknownAlgorithm {
+        /// The name.
+        algorithm: String,
+    },
+    /// There is no such site.
+    #[error("there is no site '{site}': sites are numbered from 1 to {sites}")]
+    UnknownSite {
+        /// The site as given.
+        site: String,
+        /// The number of sites.
+        sites: usize,
+    },
+    /// A setting has no value.
+    #[error("a setting is written name=value, not '{setting}'")]
+    Setting {
+        /// The setting.
+        setting: String,
+    },
+    /// A run has no site, or too many.
+    #[error("a run on this page has 1 to {MOST_SITES} sites, and {sites} were asked for")]
+    Sites {
+        /// The number of sites.
+        sites: usize,
+    },
+    /// A run has too many entries.
+    #[error("a run on this page has at most {MOST_ENTRIES} entries")]
+    Entries,
+    /// A check has too many faults.
+    #[error("on this page, each kind of fault happens at most {MOST_FAULTS} times")]
+    Faults,
+    /// A comparison has too many or too large systems.
+    #[error("a comparison on this page has at most {MOST_SIZES} sizes of at most {LARGEST_SIZE} sites")]
+    Sizes,
+    /// A comparison has no seed, or too many.
+    #[error("a comparison on this page has 1 to 10 seeds")]
+    Seeds,
+    /// The delay is a matrix, which would be read from a file of the server.
+    #[error("a delay matrix is read from a file, which only 'lockkeeper sim' does, not the page")]
+    Matrix,
+    /// A delay is invalid.
+    #[error(transparent)]
+    Delay(#[from] DelayError),
+    /// The load is invalid.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The failure detector is invalid.
+    #[error(transparent)]
+    Detector(#[from] DetectorError),
+    /// A holder is invalid.
+    #[error(transparent)]
+    Holder(#[from] HolderError),
+    /// A probability or a partition is invalid.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The time of a fault or of an election is invalid.
+    #[error(transparent)]
+    SiteTime(#[from] SiteTimeError),
+    /// The scenario is invalid.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The lab rejects the run, or it failed.
+    #[error(transparent)]
+    Run(#[from] lockkeeper_lab::Error),
 }
 
 /// The elements without duplicates, in their order.
@@ -326,13 +399,14 @@ mod tests {
     fn page_cannot_make_the_server_read_a_file() {
         let text = "algorithm: lamport\nsites: 3\ndelay:  matrix:/etc/hostname\n0 S1 requests\n";
         let error = PlayRequest { scenario: text.into() }.scenario().unwrap_err();
-        assert!(error.contains("matrix"), "{error}");
-        assert!(delay(" matrix:/etc/hostname").is_err());
+        assert!(matches!(error, RequestError::Matrix), "{error}");
+        assert!(matches!(delay(" matrix:/etc/hostname"), Err(RequestError::Matrix)));
     }
 
     #[test]
     fn large_systems_are_rejected_before_they_are_built() {
         let text = "algorithm: maekawa\nsites: 1000000\n0 S1 requests\n";
-        assert!(PlayRequest { scenario: text.into() }.scenario().unwrap_err().contains("1 to 60 sites"));
+        let error = PlayRequest { scenario: text.into() }.scenario().unwrap_err();
+        assert!(matches!(error, RequestError::Sites { sites: 1_000_000 }), "{error}");
     }
 }

@@ -274,7 +274,7 @@ impl Check {
             std::fs::write(path, text).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
         }
         if let Some(path) = &self.svg {
-            let scenario = Scenario::parse("counterexample", text).map_err(LabError::scenario)?;
+            let scenario = Scenario::parse("counterexample", text)?;
             super::replay::draw(&scenario, path)?;
         }
         Ok(())

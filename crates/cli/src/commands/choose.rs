@@ -5,7 +5,7 @@ use crate::exit::CliError;
 use crate::{print_line, progress};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use lockkeeper_lab::comparison::choose::{self, Advice, Fairness, Topology, Wish, choose};
+use lockkeeper_lab::comparison::choose::{self, Advice, Fairness, Requirements, Topology, choose};
 use lockkeeper_lab::comparison::table::number;
 use lockkeeper_lab::simulator::spec::LoadSpec;
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ enum Fair {
 
 impl Choose {
     pub fn run(self) -> ExitCode {
-        let wish = Wish {
+        let requirements = Requirements {
             sites: self.sites,
             failures: self.failures,
             topology: match self.topology {
@@ -92,13 +92,13 @@ impl Choose {
                 Fair::None => Fairness::None,
             },
         };
-        match progress::bar(choose::entries(&wish), |progress| choose(&wish, progress)) {
+        match progress::bar(choose::entries(&requirements), |progress| choose(&requirements, progress)) {
             Ok(advice) if self.json => {
                 print_line!("{}", serde_json::to_string(&advice).expect("advice is plain data"));
                 ExitCode::SUCCESS
             }
             Ok(advice) => {
-                print(&wish, &advice);
+                print(&requirements, &advice);
                 ExitCode::SUCCESS
             }
             Err(error) => CliError::from(error).report(),
@@ -106,7 +106,7 @@ impl Choose {
     }
 }
 
-fn print(wish: &Wish, advice: &Advice) {
+fn print(requirements: &Requirements, advice: &Advice) {
     print_table(advice);
     for (slug, why) in &advice.left_out {
         hanging("", &format!("left out: {slug}: {why}"));
@@ -117,7 +117,7 @@ fn print(wish: &Wish, advice: &Advice) {
     match advice.ranked.first() {
         None => hanging("", "No algorithm fits. Require less fairness, or see 'lockkeeper properties'."),
         Some(best) => {
-            let at = if wish.load == LoadSpec::High { "high" } else { "low" };
+            let at = if requirements.load == LoadSpec::High { "high" } else { "low" };
             let text = format!(
                 "Take {}: {} T from a request to its entry and {} messages per entry at {at} load, measured on the model. \
                  'lockkeeper explain {}' explains it.",
@@ -130,7 +130,7 @@ fn print(wish: &Wish, advice: &Advice) {
         }
     }
     print_line!("");
-    hanging("", &about_crashes(wish, advice));
+    hanging("", &about_crashes(requirements, advice));
 }
 
 fn print_table(advice: &Advice) {
@@ -176,13 +176,13 @@ fn print_table(advice: &Advice) {
 }
 
 /// The advice about failures, which is always printed.
-fn about_crashes(wish: &Wish, advice: &Advice) -> String {
+fn about_crashes(requirements: &Requirements, advice: &Advice) -> String {
     let all = |survived: Option<f64>| survived.is_some_and(|share| share >= 1.0);
     let through_all: Vec<&str> =
         advice.ranked.iter().filter(|c| all(c.survived)).map(|c| c.algorithm.as_str()).collect();
     let advice_for_crashes = "If sites do crash, let a replicated service hold the lock and let the resource check fences: \
          'lockkeeper run' and docs/engines.md.";
-    match (wish.failures, through_all.as_slice()) {
+    match (requirements.failures, through_all.as_slice()) {
         (0, _) => format!(
             "No crash was tried; --failures 1 does. In the plain algorithms of the field the crash of a holder, a token or a \
              coordinator stops the others forever. {advice_for_crashes}"

@@ -3,7 +3,10 @@
 use super::sim::AlgorithmError;
 use crate::exit::{BoxError, CliError};
 use crate::file_error::FileError;
+use lockkeeper_cluster_lab::SimulationError;
 use lockkeeper_lab::Error;
+use lockkeeper_lab::simulator::scenario::ScenarioError;
+use lockkeeper_lab::trace::UnknownFormat;
 
 /// The reason why a command of the lab failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +38,11 @@ pub enum LabError {
     #[error("{0}")]
     Parameter(#[source] BoxError),
     /// The scenario cannot be read.
-    #[error("{0}")]
-    Scenario(#[source] BoxError),
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
     /// The name of the trace file has no known extension.
-    #[error("{0}")]
-    TraceFormat(#[source] BoxError),
+    #[error(transparent)]
+    TraceFormat(#[from] UnknownFormat),
     /// A trace was requested of several runs.
     #[error("a trace tells one run: leave --seeds out")]
     TraceOfSeveralRuns,
@@ -61,22 +64,15 @@ pub enum LabError {
     /// The run failed.
     #[error(transparent)]
     Run(#[from] Error),
+    /// The run of a cluster failed.
+    #[error(transparent)]
+    Cluster(#[from] SimulationError),
 }
 
 impl LabError {
     /// Makes the error for a value that the lab rejects.
     pub fn parameter(error: impl Into<BoxError>) -> Self {
         Self::Parameter(error.into())
-    }
-
-    /// Makes the error for a scenario that cannot be read.
-    pub fn scenario(error: impl Into<BoxError>) -> Self {
-        Self::Scenario(error.into())
-    }
-
-    /// Makes the error for a trace file without a known extension.
-    pub fn trace_format(error: impl Into<BoxError>) -> Self {
-        Self::TraceFormat(error.into())
     }
 
     /// The error of a command whose files are not only traces: of a failure to write, it shows the file and the reason
@@ -93,7 +89,9 @@ impl LabError {
 impl From<LabError> for CliError {
     fn from(error: LabError) -> Self {
         match error {
-            LabError::Run(Error::Interrupted) => Self::Interrupted,
+            LabError::Run(Error::Interrupted) | LabError::Cluster(SimulationError::Interrupted) => {
+                Self::Interrupted
+            }
             LabError::Trace(_) | LabError::Run(Error::Trace(_)) => Self::io(error),
             other => Self::usage(other),
         }

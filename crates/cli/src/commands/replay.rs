@@ -49,7 +49,7 @@ impl Replay {
         match saved_command(&self.file)? {
             Some(command) => again(&self.file, &command),
             None => {
-                let scenario = Scenario::open(&self.file.to_string_lossy()).map_err(LabError::scenario)?;
+                let scenario = Scenario::open(&self.file.to_string_lossy())?;
                 print_line!("{}\n{}\n", scenario.title, scenario.about);
                 if let Some(path) = &self.svg {
                     draw(&scenario, path)?;
@@ -180,7 +180,7 @@ pub fn draw(scenario: &Scenario, path: &Path) -> Result<(), LabError> {
 fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) -> Result<(), LabError> {
     let processes = lockkeeper_lab::processes(spec)?;
     let names = Names { sites: spec.sites };
-    let mut sink = trace::sink_for(form, title, names, processes, out).map_err(LabError::trace_format)?;
+    let mut sink = trace::sink_for(form, title, names, processes, out)?;
     lockkeeper_lab::trace_run(spec, seed, sink.as_mut(), &Progress::default())?;
     Ok(())
 }
@@ -195,7 +195,7 @@ pub fn print_counterexample(found: &Counterexample) {
         print_line!("{:>4}. {sentence}", number + 1);
     }
     print_line!("");
-    let drawn = Scenario::parse("counterexample", scenario).map_err(LabError::scenario);
+    let drawn = Scenario::parse("counterexample", scenario).map_err(LabError::from);
     if let Err(error) = drawn.and_then(|scenario| Ok(diagram(&scenario.spec, 1)?)) {
         print_line!("({error})");
     }

@@ -51,7 +51,7 @@ fn list() -> ExitCode {
 }
 
 fn print_scenario(name: &str, text: bool) -> Result<(), LabError> {
-    let scenario = Scenario::open(name).map_err(LabError::scenario)?;
+    let scenario = Scenario::open(name)?;
     known(&scenario.spec.algorithm)?;
     if text {
         let figure = figures::find(name).map(|figure| figure.text.to_string());

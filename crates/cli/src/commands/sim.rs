@@ -227,7 +227,7 @@ impl Sim {
 
     fn spec(&self) -> Result<(String, Spec), LabError> {
         if let Some(name) = &self.scenario {
-            let scenario = Scenario::open(name).map_err(LabError::scenario)?;
+            let scenario = Scenario::open(name)?;
             return Ok((scenario.title, scenario.spec));
         }
         let algorithm = self.algorithm.as_deref().unwrap_or_default();
@@ -331,11 +331,10 @@ fn open_trace(
 ) -> Result<Box<dyn trace::Sink>, LabError> {
     let names = Names { sites };
     // Check the format before the file is created.
-    trace::sink_for(path, title, names, processes, Box::new(std::io::sink()))
-        .map_err(LabError::trace_format)?;
+    trace::sink_for(path, title, names, processes, Box::new(std::io::sink()))?;
     let file = File::create(path).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
     let out = Box::new(BufWriter::with_capacity(1 << 20, file));
-    trace::sink_for(path, title, names, processes, out).map_err(LabError::trace_format)
+    trace::sink_for(path, title, names, processes, out).map_err(LabError::from)
 }
 
 /// Parses settings, each as `NAME=VALUE`.

@@ -115,7 +115,7 @@ impl Drive {
     }
 
     fn play(&self) -> Result<Recording, LabError> {
-        let scenario = Scenario::parse("run", &self.text()).map_err(LabError::scenario)?;
+        let scenario = Scenario::parse("run", &self.text())?;
         Ok(recording::record(&scenario.spec, 1, LIMITS, &Progress::default())?)
     }
 

@@ -91,17 +91,15 @@ impl Fault {
     }
 
     /// Parses `all`, `none`, or a list of names separated by commas.
-    pub fn parse(text: &str) -> Result<Vec<Self>, String> {
+    pub fn parse(text: &str) -> Result<Vec<Self>, UnknownFault> {
         match text {
             "all" => return Ok(Self::ALL.to_vec()),
             "none" => return Ok(Vec::new()),
             _ => {}
         }
         let read = |name: &str| {
-            Self::ALL.iter().copied().find(|fault| fault.name() == name.trim()).ok_or_else(|| {
-                let known: Vec<&str> = Self::ALL.iter().map(|fault| fault.name()).collect();
-                format!("there is no fault '{name}'; the faults are all, none, {}", known.join(", "))
-            })
+            let fault = Self::ALL.iter().copied().find(|fault| fault.name() == name.trim());
+            fault.ok_or_else(|| UnknownFault { name: name.into() })
         };
         text.split(',').map(read).collect()
     }
@@ -114,6 +112,22 @@ impl Fault {
         )
     }
 }
+
+/// There is no fault of this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFault {
+    /// The name.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        write!(f, "there is no fault '{}'; the faults are all, none, {}", self.name, known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownFault {}
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

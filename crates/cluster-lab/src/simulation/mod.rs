@@ -39,8 +39,8 @@ mod sim;
 pub mod spec;
 mod tenants;
 
-pub use faults::Fault;
+pub use faults::{Fault, UnknownFault};
 pub use observer::{Outcome, Property};
-pub use runner::{ClusterReport, Found, algorithms, run, run_traced};
+pub use runner::{ClusterReport, Found, SimulationError, algorithms, run, run_traced};
 pub use sim::{Line, Trace};
 pub use spec::ClusterSpec;

@@ -4,7 +4,8 @@ use super::observer::{Outcome, Property};
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
 use lockkeeper_core::any::{self, AnySite};
-use lockkeeper_lab::{Error, Progress};
+use lockkeeper_lab::Progress;
+use lockkeeper_member::SettingsError;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -56,8 +57,34 @@ pub struct ClusterReport {
     pub found: Vec<Found>,
 }
 
+/// The reason why there is no report of a simulated cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulationError {
+    /// The cluster has no member, or too many.
+    #[error(
+        "a simulated cluster has between 1 and {} members, and {members} were asked for",
+        ClusterSpec::MOST_MEMBERS
+    )]
+    Members {
+        /// The number of members.
+        members: usize,
+    },
+    /// The members reject their settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The caller stopped the runs.
+    #[error("interrupted")]
+    Interrupted,
+}
+
 /// Runs a cluster with successive seeds on all cores. The report does not depend on the number of cores.
-pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Result<ClusterReport, Error> {
+pub fn run(
+    spec: &ClusterSpec,
+    seed: u64,
+    seeds: u64,
+    progress: &Progress,
+) -> Result<ClusterReport, SimulationError> {
     check(spec)?;
     let outcomes = (0..seeds).into_par_iter().map(|offset| {
         if progress.stop.load(Ordering::Relaxed) {
@@ -65,37 +92,32 @@ pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Re
         }
         let seed = seed.wrapping_add(offset);
         let spec = spec.drawn(seed);
-        let sim = Sim::<AnySite>::new(&spec, seed, None).map_err(Error::Usage)?;
+        let sim = Sim::<AnySite>::new(&spec, seed, None)?;
         let outcome = sim.run();
         progress.entries.fetch_add(1, Ordering::Relaxed);
         Ok(outcome)
     });
-    let outcomes = outcomes.collect::<Result<Vec<Outcome>, Error>>()?;
+    let outcomes = outcomes.collect::<Result<Vec<Outcome>, SimulationError>>()?;
     if progress.stop.load(Ordering::Relaxed) {
-        Err(Error::Interrupted)
+        Err(SimulationError::Interrupted)
     } else {
         Ok(report(spec, seed, &outcomes))
     }
 }
 
 /// Runs a cluster once and passes every event to `trace`.
-pub fn run_traced(spec: &ClusterSpec, seed: u64, trace: Trace<'_>) -> Result<ClusterReport, Error> {
+pub fn run_traced(spec: &ClusterSpec, seed: u64, trace: Trace<'_>) -> Result<ClusterReport, SimulationError> {
     check(spec)?;
     let drawn = spec.drawn(seed);
-    let outcome = Sim::<AnySite>::new(&drawn, seed, Some(trace)).map_err(Error::Usage)?.run();
+    let outcome = Sim::<AnySite>::new(&drawn, seed, Some(trace))?.run();
     Ok(report(spec, seed, &[outcome]))
 }
 
-fn check(spec: &ClusterSpec) -> Result<(), Error> {
-    let most = ClusterSpec::MOST_MEMBERS;
-    if !(1..=most).contains(&spec.members) {
-        let how = format!(
-            "a simulated cluster has between 1 and {most} members, and {} were asked for",
-            spec.members
-        );
-        return Err(Error::Usage(how));
+fn check(spec: &ClusterSpec) -> Result<(), SimulationError> {
+    match spec.members {
+        1..=ClusterSpec::MOST_MEMBERS => Ok(()),
+        members => Err(SimulationError::Members { members }),
     }
-    Ok(())
 }
 
 /// The algorithms that a cluster can run.

@@ -16,8 +16,8 @@ use lockkeeper_lab::simulator::queue::Queue;
 use lockkeeper_lab::simulator::rng::{Purpose, Rng};
 use lockkeeper_lab::simulator::time::Time;
 use lockkeeper_member::{
-    BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember,
-    View,
+    BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, SettingsError,
+    ToClient, ToMember, View,
 };
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ impl Reach for Machines<'_> {
 
 impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// Creates a run at its start. Returns an error if the specification is invalid.
-    pub fn new(spec: &'a ClusterSpec, seed: u64, trace: Option<Trace<'a>>) -> Result<Self, String> {
+    pub fn new(spec: &'a ClusterSpec, seed: u64, trace: Option<Trace<'a>>) -> Result<Self, SettingsError> {
         let mut rng = Rng::new(seed, Purpose::Faults);
         let machines = spec.members + spec.clients + spec.tenants + spec.long_holders;
         let drifts = spec.faults.contains(&Fault::Drift);
@@ -175,7 +175,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         Ok(sim)
     }
 
-    fn begin(&mut self) -> Result<(), String> {
+    fn begin(&mut self) -> Result<(), SettingsError> {
         for machine in 0..self.spec.members {
             self.begin_life(machine)?;
         }
@@ -206,7 +206,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     }
 
     /// Begins a new incarnation of a member, which knows only its configuration.
-    pub(super) fn begin_life(&mut self, machine: usize) -> Result<(), String> {
+    pub(super) fn begin_life(&mut self, machine: usize) -> Result<(), SettingsError> {
         self.lives += 1;
         let node = Node { id: MemberId(machine as u32 + 1), incarnation: self.lives };
         let clock = self.machines[machine].clock.read(self.now);
@@ -214,7 +214,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.spec.faults.contains(&Fault::Settings) {
             config.cluster = self.spec.settings(&mut self.configuring);
         }
-        self.members[machine] = Some(Member::new(node, config, clock).map_err(|error| error.to_string())?);
+        self.members[machine] = Some(Member::new(node, config, clock)?);
         self.tick_ns[machine] = self.now;
         self.after(0, ScheduledEvent::Tick(machine, self.lives));
         self.tell(|| node.to_string(), &"begins");

@@ -1,9 +1,10 @@
 //! Bounds of the search: which events may happen in a cluster, and how often.
 
+use super::error::ViewsError;
 use lockkeeper_member::{BugSwitch, ClusterSettings, Config, MemberId};
 
 /// The largest number of members. With more, even the smallest bounds give too many states.
-const MOST_MEMBERS: usize = 5;
+pub(super) const MOST_MEMBERS: usize = 5;
 
 /// How often each kind of event may happen after all members run in one view. The search leaves out all other
 /// events.
@@ -66,10 +67,10 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Returns an error if the search does not support these bounds.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ViewsError> {
         match self.members {
             2..=MOST_MEMBERS => Ok(()),
-            members => Err(format!("a cluster of 2 to {MOST_MEMBERS} members is checked, not of {members}")),
+            members => Err(ViewsError::Members { members }),
         }
     }
 

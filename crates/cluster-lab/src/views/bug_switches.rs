@@ -1,6 +1,7 @@
 //! Members with one guard disabled by a bug switch, each with a small system in which the search finds a violation.
 
 use super::bounds::Bounds;
+use super::error::ViewsError;
 use lockkeeper_member::BugSwitch;
 
 /// A bug switch, and a system in which the search finds its violation.
@@ -30,7 +31,7 @@ pub fn all() -> Vec<BugSwitchCase> {
     let none = Bounds { crashes: 0, ..Bounds::default() };
     let sleep = Bounds { sleeps: 1, ..none };
     let crash = Bounds { crashes: 1, service: true, ..none };
-    let two_wish = Bounds { lock_requests: 2, ..crash };
+    let two_requests = Bounds { lock_requests: 2, ..crash };
     let election = Bounds { elections: 1, service: true, ..none };
     let full_clock = Bounds { units: 2, lock_requests: 2, largest_clock: Some(1), ..election };
     let four = Bounds { members: 4, crashes: 1, ..none };
@@ -45,9 +46,9 @@ pub fn all() -> Vec<BugSwitchCase> {
         find("answers-old-epochs", NAIMI_TREHEL, sleep),
         find("grants-without-lease", NAIMI_TREHEL, sleep),
         find("higher-epochs-dropped", RICART_AGRAWALA, crash),
-        find("lower-epochs-accepted", NAIMI_TREHEL, two_wish),
-        find("report-changes", NAIMI_TREHEL, two_wish),
-        find("idle-instance-dropped", NAIMI_TREHEL, two_wish),
+        find("lower-epochs-accepted", NAIMI_TREHEL, two_requests),
+        find("report-changes", NAIMI_TREHEL, two_requests),
+        find("idle-instance-dropped", NAIMI_TREHEL, two_requests),
         find("two-coordinators", NAIMI_TREHEL, election),
         find("minority-grants", NAIMI_TREHEL, election),
         find("unstarted-view-left", NAIMI_TREHEL, full_clock),
@@ -58,10 +59,10 @@ pub fn all() -> Vec<BugSwitchCase> {
 }
 
 /// Searches with the exhibit of this name, and returns the run that violates a property, one sentence per line.
-pub fn search(name: &str) -> Result<String, String> {
+pub fn search(name: &str) -> Result<String, ViewsError> {
     let exhibit = all().into_iter().find(|exhibit| exhibit.name == name);
-    let exhibit = exhibit.ok_or_else(|| format!("there is no exhibit '{name}'"))?;
-    let answer = super::check(exhibit.algorithm, exhibit.bounds, exhibit.bug(), |_| true)?;
-    let wrong = answer.wrong.ok_or_else(|| format!("the search does not find '{name}'"))?;
+    let exhibit = exhibit.ok_or_else(|| ViewsError::UnknownExhibit { name: name.into() })?;
+    let found = super::check(exhibit.algorithm, exhibit.bounds, exhibit.bug(), |_| true)?;
+    let wrong = found.wrong.ok_or_else(|| ViewsError::NotFound { name: name.into() })?;
     Ok(lockkeeper_lab::checker::counterexamples::story_text(&wrong.run, &wrong.what))
 }

@@ -1,6 +1,7 @@
 //! Explores all interleavings of events in a small cluster.
 
 use super::bounds::Bounds;
+use super::error::ViewsError;
 use super::observer::Breach;
 use super::tables::Tables;
 use super::world::{Action, Rest, World};
@@ -49,10 +50,10 @@ pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
     bug: Option<BugSwitch>,
     go_on: impl FnMut(SearchProgress) -> bool,
-) -> Result<SearchResult, String> {
+) -> Result<SearchResult, ViewsError> {
     bounds.check()?;
     let mut tables = Tables::<P>::new(bounds.config(bug), bounds.readers);
-    let starts: Result<Vec<World>, String> =
+    let starts: Result<Vec<World>, ViewsError> =
         bounds.mixtures().into_iter().map(|bounds| World::warm_up(bounds, &mut tables)).collect();
     let explorer = Explorer::new(tables, starts?, bounds.service);
     let model = Cluster { members: bounds.members, explorer: Mutex::new(Some(explorer)) };

@@ -2,6 +2,7 @@
 //! it.
 
 use super::bounds::Bounds;
+use super::error::ViewsError;
 use super::observer::Observer;
 use super::tables::Tables;
 use super::voters::Voters;
@@ -63,7 +64,7 @@ impl World {
 
     /// Creates the start state of the search: delivers, notifies, and lets time pass until all members run in one
     /// view.
-    pub fn warm_up<P: MutualExclusion>(bounds: Bounds, tables: &mut Tables<P>) -> Result<Self, String> {
+    pub fn warm_up<P: MutualExclusion>(bounds: Bounds, tables: &mut Tables<P>) -> Result<Self, ViewsError> {
         let members = bounds.members;
         let rest = Rest {
             now: 0,
@@ -86,7 +87,7 @@ impl World {
             world.act(Action::Time, tables);
             world.calm_down(tables);
             if world.rest.now > LONG {
-                return Err("the members do not form a view".into());
+                return Err(ViewsError::NoFirstView);
             }
         }
         world.rest.left = bounds;

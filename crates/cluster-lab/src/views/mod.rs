@@ -17,6 +17,7 @@
 
 mod bounds;
 pub mod bug_switches;
+mod error;
 mod explorer;
 mod forced_steps;
 mod observer;
@@ -26,6 +27,7 @@ mod voters;
 mod world;
 
 pub use bounds::Bounds;
+pub use error::ViewsError;
 pub use explorer::{SearchResult, Wrong};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
@@ -42,12 +44,10 @@ pub fn check(
     bounds: Bounds,
     bug: Option<BugSwitch>,
     go_on: impl FnMut(SearchProgress) -> bool,
-) -> Result<SearchResult, String> {
+) -> Result<SearchResult, ViewsError> {
     match algorithm {
         "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, bug, go_on),
         "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, bug, go_on),
-        other => Err(format!(
-            "whole clusters are checked with naimi-trehel or ricart-agrawala, not with '{other}'"
-        )),
+        other => Err(ViewsError::Algorithm { algorithm: other.into() }),
     }
 }

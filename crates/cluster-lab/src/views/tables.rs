@@ -7,7 +7,7 @@ use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::checker::explore::intern::Interner;
 use lockkeeper_member::{
     BugSwitch, Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Report, SessionId, ToClient, ToMember, View,
+    PortEvent, PortRequest, Report, SessionId, SettingsError, ToClient, ToMember, View,
 };
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};
@@ -90,9 +90,9 @@ impl<P: MutualExclusion> Tables<P> {
     }
 
     /// Begins an incarnation of a member.
-    pub fn begin(&mut self, who: usize, life: u64, now: u64) -> Result<u32, String> {
+    pub fn begin(&mut self, who: usize, life: u64, now: u64) -> Result<u32, SettingsError> {
         let node = Node { id: MemberId(who as u32 + 1), incarnation: life };
-        let member = Member::new(node, self.config.clone(), now).map_err(|error| error.to_string())?;
+        let member = Member::new(node, self.config.clone(), now)?;
         Ok(self.number(member))
     }
 

@@ -5,7 +5,7 @@ use super::observer::{Breach, Hold, Observer};
 use super::tables::{Cause, Tables};
 use super::voters::Voters;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Body, Note, PortRequest};
+use lockkeeper_member::{Body, Note, PortRequest, SettingsError};
 use std::collections::VecDeque;
 
 /// A possible next step.
@@ -220,7 +220,7 @@ impl World {
         &mut self,
         who: usize,
         tables: &mut Tables<P>,
-    ) -> Result<(), String> {
+    ) -> Result<(), SettingsError> {
         self.rest.lives[who] += 1;
         self.rest.crashed &= !(1 << who);
         self.members[who] = tables.begin(who, self.rest.lives[who], self.clock(who))? + 1;

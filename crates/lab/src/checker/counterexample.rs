@@ -61,18 +61,18 @@ impl Counterexample {
     /// A counterexample whose sentences are those of the simulator, which replays the run.
     pub(super) fn replayed(spec: &CheckSpec, net: &Net, breach: Breach, run: &Run<Action>) -> Self {
         let scenario = scenario(spec, net, &breach, run);
-        let story = told(&scenario);
+        let story = replay(&scenario);
         Self { steps: run.steps.len(), cycle_after: run.cycle_after, scenario: Some(scenario), story, breach }
     }
 }
 
 /// The sentences, from a replay in the simulator.
-fn told(scenario: &str) -> Vec<String> {
+fn replay(scenario: &str) -> Vec<String> {
     let mut story = Story::default();
-    let told = Scenario::parse("counterexample", scenario)
-        .map_err(runner::Error::Usage)
+    let replayed = Scenario::parse("counterexample", scenario)
+        .map_err(|error| runner::Error::Usage(error.to_string()))
         .and_then(|scenario| runner::trace(&scenario.spec, 0, &mut story, &Progress::default()));
-    match told {
+    match replayed {
         Ok(_) => story.lines.into_iter().map(|(_, sentence)| sentence).collect(),
         // Cannot happen for a run that the checker found. If it does, a report without sentences is
         // better than a panic.

@@ -57,7 +57,7 @@ use spec::MOST_SITES;
 pub fn check(spec: &CheckSpec, mut go_on: impl FnMut(SearchProgress) -> bool) -> Result<CheckReport, Error> {
     let unknown = || Error::Usage(format!("there is no algorithm '{}'", spec.algorithm));
     let kind = ModelKind::of(&spec.algorithm).ok_or_else(unknown)?;
-    spec.check(kind).map_err(Error::Usage)?;
+    spec.check(kind).map_err(|error| Error::Usage(error.to_string()))?;
     let go_on: &mut dyn FnMut(SearchProgress) -> bool = &mut go_on;
     match kind {
         ModelKind::MutualExclusion => {

@@ -149,7 +149,7 @@ impl CheckSpec {
     }
 
     /// Rejects values that are out of range, and options that do not apply to the model.
-    pub(super) fn check(&self, kind: ModelKind) -> Result<(), String> {
+    pub(super) fn check(&self, kind: ModelKind) -> Result<(), CheckSpecError> {
         self.check_options(kind)?;
         let most = match kind {
             ModelKind::MutualExclusion | ModelKind::Election => MOST_SITES,
@@ -158,29 +158,24 @@ impl CheckSpec {
         let least = if kind == ModelKind::Registers { 2 } else { 1 };
         if !(least..=most).contains(&self.sites) {
             let unit = if kind == ModelKind::Registers { "processes that share registers" } else { "sites" };
-            return Err(format!("the checker takes {least} to {most} {unit}, not {}", self.sites));
+            return Err(CheckSpecError::Size { least, most, unit, sites: self.sites });
         }
         match self.requests {
-            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => Err(format!(
-                "each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}"
-            )),
+            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => {
+                Err(CheckSpecError::Requests { requests })
+            }
             _ => Ok(()),
         }
     }
 
-    fn check_options(&self, kind: ModelKind) -> Result<(), String> {
-        let algorithm = &self.algorithm;
+    fn check_options(&self, kind: ModelKind) -> Result<(), CheckSpecError> {
+        let algorithm = self.algorithm.clone();
         if let Some((option, _)) = self.options().find(|(_, kinds)| !kinds.contains(&kind)) {
-            return Err(format!("'{option}' cannot be used with '{algorithm}': it does not apply to {kind}"));
+            return Err(CheckSpecError::Option { option, algorithm, kind });
         }
         match self.only {
             Some(only) if !kind.properties().contains(&only) => {
-                let names: Vec<String> = kind.properties().iter().map(|property| property.slug()).collect();
-                Err(format!(
-                    "'only {}' cannot be used with '{algorithm}': {kind} are checked for {}",
-                    only.slug(),
-                    names.join(", ")
-                ))
+                Err(CheckSpecError::Property { only, algorithm, kind })
             }
             _ => Ok(()),
         }
@@ -211,4 +206,54 @@ impl CheckSpec {
         ];
         options.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
     }
+}
+
+/// The reason why a system cannot be checked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckSpecError {
+    /// The system is too small or too large.
+    #[error("the checker takes {least} to {most} {unit}, not {sites}")]
+    Size {
+        /// The smallest size.
+        least: usize,
+        /// The largest size.
+        most: usize,
+        /// The unit of the size: sites, or processes.
+        unit: &'static str,
+        /// The size of the system.
+        sites: usize,
+    },
+    /// The number of requests is out of range.
+    #[error("each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}")]
+    Requests {
+        /// The number of requests.
+        requests: u8,
+    },
+    /// An option does not apply to models of this kind.
+    #[error("'{option}' cannot be used with '{algorithm}': it does not apply to {kind}")]
+    Option {
+        /// The name of the option.
+        option: &'static str,
+        /// The name of the algorithm.
+        algorithm: String,
+        /// The kind of its model.
+        kind: ModelKind,
+    },
+    /// The only property to check is not checked in models of this kind.
+    #[error("'only {}' cannot be used with '{algorithm}': {kind} are checked for {}", only.slug(), slugs(*kind))]
+    Property {
+        /// The property.
+        only: Property,
+        /// The name of the algorithm.
+        algorithm: String,
+        /// The kind of its model.
+        kind: ModelKind,
+    },
+}
+
+/// The names of the properties that are checked in models of this kind.
+fn slugs(kind: ModelKind) -> String {
+    let names: Vec<String> = kind.properties().iter().map(|property| property.slug()).collect();
+    names.join(", ")
 }

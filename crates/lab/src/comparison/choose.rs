@@ -15,15 +15,15 @@
 //! crashes, most, or few, and then by waiting time times messages, each relative to the best: halving either
 //! counts the same.
 
-use crate::simulator::delay::{Delay, Matrix};
-use crate::simulator::report::Report;
+use crate::simulator::delay::{Delay, Matrix, MatrixError};
+use crate::simulator::report::{Found, Report};
 use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
 use crate::simulator::time::Time;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{About, Sharing, SiteId, registry};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
 /// The maximum number of sites: every crash of every candidate is simulated.
@@ -59,7 +59,7 @@ pub enum Fairness {
 
 /// The requirements.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct Requirements {
     /// Number of sites.
     pub sites: usize,
     /// Number of sites that may crash.
@@ -103,31 +103,71 @@ pub struct Candidate {
 }
 
 /// The ranking.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Advice {
     /// The candidates, best first.
     pub ranked: Vec<Candidate>,
     /// The algorithms that were left out, each with the reason.
-    pub left_out: Vec<(String, String)>,
+    pub left_out: Vec<(String, LeftOut)>,
+}
+
+/// The reason why an algorithm is not ranked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeftOut {
+    /// It is not a mutex.
+    #[error("is {0}")]
+    Shares(Sharing),
+    /// It can deadlock.
+    #[error("can deadlock ('lockkeeper properties' has a witness)")]
+    Deadlocks,
+    /// It does not support the system.
+    #[error("{0}")]
+    Unsupported(String),
+    /// It violated a property in a run.
+    #[error("{}; see it with: {}", .0.violation, .0.reproduce)]
+    Violates(Box<Found>),
+    /// It is not strictly fair.
+    #[error("{inversions} of {entries} entries out of timestamp order under random delays")]
+    OutOfOrder {
+        /// Number of entries out of timestamp order.
+        inversions: u64,
+        /// Number of all entries.
+        entries: u64,
+    },
+    /// It does not grant roughly in turn.
+    #[error("a site was passed {bypass} times during one wait, more than twice by each other site ({most})")]
+    Bypasses {
+        /// The maximum number of entries of others during one wait.
+        bypass: u64,
+        /// The accepted maximum.
+        most: u64,
+    },
+}
+
+impl Serialize for LeftOut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Runs the candidates and ranks them.
-pub fn choose(wish: &Wish, progress: &Progress) -> Result<Advice, Error> {
-    if !(2..=MOST_SITES).contains(&wish.sites) {
+pub fn choose(requirements: &Requirements, progress: &Progress) -> Result<Advice, Error> {
+    if !(2..=MOST_SITES).contains(&requirements.sites) {
         return Err(Error::Usage(format!(
             "advice is given for 2 to {MOST_SITES} sites, not for {}",
-            wish.sites
+            requirements.sites
         )));
     }
-    if wish.failures >= wish.sites {
+    if requirements.failures >= requirements.sites {
         return Err(Error::Usage(format!(
             "{} of {} sites may crash: at least one must stay",
-            wish.failures, wish.sites
+            requirements.failures, requirements.sites
         )));
     }
-    let judged: Vec<(&str, Result<Candidate, String>)> = registry::ALL
+    let judged: Vec<(&str, Result<Candidate, LeftOut>)> = registry::ALL
         .par_iter()
-        .map(|entry| Ok((entry.about.slug, judge(entry.about, wish, progress)?)))
+        .map(|entry| Ok((entry.about.slug, judge(entry.about, requirements, progress)?)))
         .collect::<Result<_, Error>>()?;
     let mut advice = Advice { ranked: Vec::new(), left_out: Vec::new() };
     for (slug, candidate) in judged {
@@ -141,9 +181,9 @@ pub fn choose(wish: &Wish, progress: &Progress) -> Result<Advice, Error> {
 }
 
 /// The total number of entries to simulate, for a progress bar.
-pub fn entries(wish: &Wish) -> u64 {
-    let sites = wish.sites.min(MOST_SITES) as u64;
-    let crashes = if wish.failures == 0 { 0 } else { CRASH_SEEDS * sites * 4 * sites };
+pub fn entries(requirements: &Requirements) -> u64 {
+    let sites = requirements.sites.min(MOST_SITES) as u64;
+    let crashes = if requirements.failures == 0 { 0 } else { CRASH_SEEDS * sites * 4 * sites };
     registry::ALL.len() as u64 * (SEEDS * (ENTRIES + 108 * sites) + crashes)
 }
 
@@ -172,30 +212,34 @@ fn class(candidate: &Candidate) -> u8 {
 /// A candidate, or the reason why the algorithm is left out.
 fn judge(
     about: &'static About,
-    wish: &Wish,
+    requirements: &Requirements,
     progress: &Progress,
-) -> Result<Result<Candidate, String>, Error> {
+) -> Result<Result<Candidate, LeftOut>, Error> {
     if let Some(other) = registry::sharing(about.slug).filter(|&sharing| sharing != Sharing::Mutex) {
-        return Ok(Err(format!("is {other}")));
+        return Ok(Err(LeftOut::Shares(other)));
     }
     if !about.deadlock_free {
-        return Ok(Err("can deadlock ('lockkeeper properties' has a witness)".into()));
+        return Ok(Err(LeftOut::Deadlocks));
     }
-    let spec = spec(about, wish)?;
+    let spec = spec(about, requirements)?;
     let report = match runner::simulate(&spec, 1, SEEDS, progress) {
         Ok(report) => report,
-        Err(Error::Usage(what)) => return Ok(Err(what)),
+        Err(Error::Usage(what)) => return Ok(Err(LeftOut::Unsupported(what))),
         Err(error) => return Err(error),
     };
     let fair = runner::simulate(&scattered(&spec), 1, SEEDS, progress)?;
     if let Some(found) = report.violations.first().or(fair.violations.first()) {
-        return Ok(Err(format!("{}; see it with: {}", found.violation, found.reproduce)));
+        return Ok(Err(LeftOut::Violates(Box::new(found.clone()))));
     }
     let disorder = disorder(&spec, about, progress)?;
-    if let Some(why) = unfair(&fair, disorder, wish) {
+    if let Some(why) = unfair(&fair, disorder, requirements) {
         return Ok(Err(why));
     }
-    let survived = if wish.failures == 0 { None } else { Some(survived(&spec, wish.failures, progress)?) };
+    let survived = if requirements.failures == 0 {
+        None
+    } else {
+        Some(survived(&spec, requirements.failures, progress)?)
+    };
     Ok(Ok(Candidate {
         algorithm: about.slug.into(),
         settings: spec.settings,
@@ -212,16 +256,12 @@ fn judge(
     }))
 }
 
-fn unfair(report: &Report, disorder: (u64, u64), wish: &Wish) -> Option<String> {
-    let most = 2 * (wish.sites as u64 - 1);
+fn unfair(report: &Report, disorder: (u64, u64), requirements: &Requirements) -> Option<LeftOut> {
+    let most = 2 * (requirements.sites as u64 - 1);
     let bypass = report.fairness.max_bypass;
-    match (wish.fairness, disorder) {
-        (Fairness::Strict, (inversions @ 1.., entries)) => {
-            Some(format!("{inversions} of {entries} entries out of timestamp order under random delays"))
-        }
-        (Fairness::Fifo, _) if bypass > most => Some(format!(
-            "a site was passed {bypass} times during one wait, more than twice by each other site ({most})"
-        )),
+    match (requirements.fairness, disorder) {
+        (Fairness::Strict, (inversions @ 1.., entries)) => Some(LeftOut::OutOfOrder { inversions, entries }),
+        (Fairness::Fifo, _) if bypass > most => Some(LeftOut::Bypasses { bypass, most }),
         _ => None,
     }
 }
@@ -242,32 +282,35 @@ fn disorder(spec: &Spec, about: &About, progress: &Progress) -> Result<(u64, u64
     Ok((inversions, entries))
 }
 
-fn spec(about: &About, wish: &Wish) -> Result<Spec, Error> {
-    let mut spec = Spec { load: wish.load, entries: ENTRIES, ..Spec::new(about.slug, wish.sites) };
+fn spec(about: &About, requirements: &Requirements) -> Result<Spec, Error> {
+    let mut spec =
+        Spec { load: requirements.load, entries: ENTRIES, ..Spec::new(about.slug, requirements.sites) };
     for setting in about.settings {
         match setting.name {
             // There is no process besides the sites, so one of them has to coordinate.
             "coordinator" => spec.settings.push(("coordinator".into(), "1".into())),
-            "tree" if wish.topology == Topology::Tree => spec.settings.push(("tree".into(), "binary".into())),
+            "tree" if requirements.topology == Topology::Tree => {
+                spec.settings.push(("tree".into(), "binary".into()))
+            }
             _ => {}
         }
     }
-    spec.network.delay = delay(wish).map_err(Error::Usage)?;
+    spec.network.delay = delay(requirements).map_err(|error| Error::Usage(error.to_string()))?;
     Ok(spec)
 }
 
 /// The delays of a topology.
-fn delay(wish: &Wish) -> Result<Delay, String> {
+fn delay(requirements: &Requirements) -> Result<Delay, MatrixError> {
     let matrix = |name: &str, text: &str| Ok(Delay::Matrix(Arc::new(Matrix::parse(name, text)?)));
-    match wish.topology {
+    match requirements.topology {
         Topology::Lan => Ok(Delay::Uniform(Time::from_milli_t(900), Time::from_milli_t(1_100))),
         Topology::Wan => matrix("wan", "  west middle east\nwest 0.1 1 2\nmiddle 1 0.1 1\neast 2 1 0.1\n"),
         Topology::Tree => {
             let row = |from: usize| {
-                let cells = (0..wish.sites).map(|to| hops(from, to).to_string());
+                let cells = (0..requirements.sites).map(|to| hops(from, to).to_string());
                 cells.collect::<Vec<_>>().join(" ")
             };
-            matrix("tree", &(0..wish.sites).map(row).collect::<Vec<_>>().join("\n"))
+            matrix("tree", &(0..requirements.sites).map(row).collect::<Vec<_>>().join("\n"))
         }
     }
 }

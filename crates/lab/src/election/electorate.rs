@@ -4,6 +4,8 @@
 
 use lockkeeper_core::election::Setup;
 use lockkeeper_core::{Campaign, Elected, Election, Out, Protocol, Site, SiteId};
+use std::error::Error;
+use std::fmt;
 
 /// The sites of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,35 +92,75 @@ impl<E: Election> Electorate<E> {
         Some(format!("{site} comes to lead although {highest} is up"))
     }
 
-    /// The leader, if all sites that are up agree on it and it is up; otherwise a description of what each
-    /// site believes.
-    pub fn agreement(&self) -> Result<SiteId, String> {
+    /// The leader, if all sites that are up agree on it and it is up.
+    pub fn agreement(&self) -> Result<SiteId, Disagreement> {
         let mut beliefs = self.live().map(|site| self.leader_at(site));
-        let Some(first) = beliefs.next() else { return Err("no site is up".into()) };
+        let Some(first) = beliefs.next() else { return Err(Disagreement::NoSiteUp) };
         match first {
             Some(leader) if self.is_up(leader) && beliefs.all(|belief| belief == first) => Ok(leader),
-            _ => Err(self.beliefs()),
+            _ => Err(Disagreement::Beliefs(self.beliefs())),
         }
     }
 
-    /// A description of what each site believes: `S1, S2 follow S6, which is down; S6 leads`.
-    fn beliefs(&self) -> String {
-        let mut groups: Vec<(Option<SiteId>, Vec<SiteId>)> = Vec::new();
+    /// The sites that are up, grouped by the leader that they know.
+    fn beliefs(&self) -> Vec<Belief> {
+        let mut beliefs: Vec<Belief> = Vec::new();
         for site in self.live() {
-            let belief = self.leader_at(site);
-            match groups.iter_mut().find(|(known, _)| *known == belief) {
-                Some((_, sites)) => sites.push(site),
-                None => groups.push((belief, vec![site])),
+            let leader = self.leader_at(site);
+            match beliefs.iter_mut().find(|belief| belief.leader == leader) {
+                Some(belief) => belief.sites.push(site),
+                None => {
+                    let leader_is_up = leader.is_some_and(|leader| self.is_up(leader));
+                    beliefs.push(Belief { sites: vec![site], leader, leader_is_up });
+                }
             }
         }
-        let told = groups.iter().map(|(belief, sites)| {
-            let (who, s) = (lockkeeper_core::mutex::list(sites, ""), if sites.len() == 1 { "s" } else { "" });
-            match belief {
-                None => format!("{who} know{s} no leader"),
-                Some(leader) if self.is_up(*leader) => format!("{who} follow{s} {leader}"),
-                Some(leader) => format!("{who} follow{s} {leader}, which is down"),
+        beliefs
+    }
+}
+
+/// The reason why there is no leader that all sites agree on: `S1, S2 follow S6, which is down; S5 knows no leader`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disagreement {
+    /// No site is up.
+    NoSiteUp,
+    /// The sites that are up know different leaders, none, or one that is down.
+    Beliefs(Vec<Belief>),
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSiteUp => f.write_str("no site is up"),
+            Self::Beliefs(beliefs) => {
+                let beliefs: Vec<String> = beliefs.iter().map(ToString::to_string).collect();
+                f.write_str(&beliefs.join("; "))
             }
-        });
-        told.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+impl Error for Disagreement {}
+
+/// Sites that know the same leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Belief {
+    /// The sites.
+    pub sites: Vec<SiteId>,
+    /// The leader that they know, if any.
+    pub leader: Option<SiteId>,
+    /// Whether that leader is up.
+    pub leader_is_up: bool,
+}
+
+impl fmt::Display for Belief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sites = lockkeeper_core::mutex::list(&self.sites, "");
+        let s = if self.sites.len() == 1 { "s" } else { "" };
+        match self.leader {
+            None => write!(f, "{sites} know{s} no leader"),
+            Some(leader) if self.leader_is_up => write!(f, "{sites} follow{s} {leader}"),
+            Some(leader) => write!(f, "{sites} follow{s} {leader}, which is down"),
+        }
     }
 }

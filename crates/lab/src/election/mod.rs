@@ -97,7 +97,7 @@ fn check_spec<E: Election>(spec: &ElectionSpec) -> Result<E::Options, Error> {
     let mut settings = Settings::new(system.settings.iter().cloned());
     let options = E::options(&mut settings, system.sites).map_err(|error| Error::Usage(error.to_string()))?;
     settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
-    system.network.delay.fits(system.sites).map_err(Error::Usage)?;
+    system.network.delay.fits(system.sites).map_err(|error| Error::Usage(error.to_string()))?;
     let scripted = system.script.iter().flat_map(|scripted| scripted.action.processes());
     let named = scripted.map(|(site, _)| site).chain(spec.initiators.iter().map(|(site, _)| *site));
     match named.into_iter().find(|site| site.index() >= system.sites) {

@@ -351,7 +351,7 @@ impl<E: Election> Orders for Typed<E> {
         let disagreement = state.electorate.agreement().err();
         disagreement
             .filter(|_| self.checks(Property::Agreement))
-            .map(|what| breach(Property::Agreement, what))
+            .map(|disagreement| breach(Property::Agreement, disagreement.to_string()))
     }
 
     fn describe(&self, row: &[u32], index: usize) -> Vec<String> {

@@ -165,7 +165,7 @@ impl<'a, E: Election> Sim<'a, E> {
     fn judge(&mut self) {
         match self.electorate.agreement() {
             Ok(leader) => self.run.leader = Some(leader),
-            Err(what) => self.breach(Property::Agreement, what),
+            Err(disagreement) => self.breach(Property::Agreement, disagreement.to_string()),
         }
         for (outcome, site) in self.run.outcome.iter_mut().zip(SiteId::all(self.electorate.len())) {
             outcome.up = self.electorate.is_up(site);

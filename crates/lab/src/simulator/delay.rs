@@ -1,7 +1,7 @@
 //! Distributions of message delays.
 
 use crate::simulator::rng::Rng;
-use crate::simulator::time::Time;
+use crate::simulator::time::{Time, TimeError};
 use std::fmt;
 use std::sync::Arc;
 
@@ -70,45 +70,41 @@ impl Delay {
 
     /// Parses `constant:1`, `uniform:0.5..1.5`, `exponential:1`, `lognormal:1,0.5`, `matrix:FILE` or a plain
     /// number. A matrix is checked against the number of sites later, by [`Delay::fits`].
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, DelayError> {
         let (kind, rest) = match text.split_once(':') {
             Some(parts) => parts,
-            None => return Time::parse(text).map(Self::Constant),
+            None => return Ok(Self::Constant(Time::parse(text)?)),
         };
         match kind {
-            "constant" => Time::parse(rest).map(Self::Constant),
+            "constant" => Ok(Self::Constant(Time::parse(rest)?)),
             "uniform" => {
-                let (low, high) = rest.split_once("..").ok_or_else(|| {
-                    format!("uniform takes two times, as in uniform:0.5..1.5, not '{rest}'")
-                })?;
+                let (low, high) =
+                    rest.split_once("..").ok_or_else(|| DelayError::Uniform { text: rest.into() })?;
                 let (low, high) = (Time::parse(low)?, Time::parse(high)?);
                 if low > high {
-                    return Err(format!("uniform takes the smaller time first: {low}..{high} is empty"));
+                    return Err(DelayError::EmptyUniform { low, high });
                 }
                 Ok(Self::Uniform(low, high))
             }
-            "exponential" => Time::parse(rest).map(Self::Exponential),
+            "exponential" => Ok(Self::Exponential(Time::parse(rest)?)),
             "lognormal" => {
-                let (mean, sigma) = rest.split_once(',').ok_or_else(|| {
-                    format!("lognormal takes MEAN,SIGMA, as in lognormal:1,0.5, not '{rest}'")
-                })?;
+                let (mean, sigma) =
+                    rest.split_once(',').ok_or_else(|| DelayError::LogNormal { text: rest.into() })?;
                 let mean = Time::parse(mean)?;
-                let sigma: f64 = sigma.trim().parse().map_err(|_| format!("'{sigma}' is not a number"))?;
+                let sigma: f64 =
+                    sigma.trim().parse().map_err(|_| DelayError::Sigma { text: sigma.into() })?;
                 if !(0.0..=10.0).contains(&sigma) || mean == Time::ZERO {
-                    return Err("lognormal takes a mean above 0 and a sigma between 0 and 10".into());
+                    return Err(DelayError::LogNormalRange);
                 }
                 Ok(Self::LogNormal { mean, sigma })
             }
-            "matrix" => Matrix::read(rest).map(|matrix| Self::Matrix(Arc::new(matrix))),
-            other => Err(format!(
-                "there is no delay '{other}': there is constant:T, uniform:A..B, exponential:MEAN, \
-                 lognormal:MEAN,SIGMA and matrix:FILE"
-            )),
+            "matrix" => Ok(Self::Matrix(Arc::new(Matrix::read(rest)?))),
+            other => Err(DelayError::Unknown { kind: other.into() }),
         }
     }
 
     /// Whether the delay is defined for every pair of `processes` processes.
-    pub fn fits(&self, processes: usize) -> Result<(), String> {
+    pub fn fits(&self, processes: usize) -> Result<(), MatrixError> {
         match self {
             Self::Matrix(matrix) => matrix.fits(processes),
             _ => Ok(()),
@@ -144,16 +140,16 @@ pub struct Matrix {
 impl Matrix {
     const LARGEST_FILE: u64 = 64 << 20;
 
-    fn read(file: &str) -> Result<Self, String> {
-        let told = |error: std::io::Error| format!("cannot read the delay matrix {file}: {error}");
-        if std::fs::metadata(file).map_err(told)?.len() > Self::LARGEST_FILE {
-            return Err(format!("the delay matrix {file} is larger than 64 MiB"));
+    fn read(file: &str) -> Result<Self, MatrixError> {
+        let unreadable = |source: std::io::Error| MatrixError::Read { file: file.into(), source };
+        if std::fs::metadata(file).map_err(unreadable)?.len() > Self::LARGEST_FILE {
+            return Err(MatrixError::TooLarge { file: file.into() });
         }
-        Self::parse(file, &std::fs::read_to_string(file).map_err(told)?)
+        Self::parse(file, &std::fs::read_to_string(file).map_err(unreadable)?)
     }
 
     /// Parses the text of a matrix; `file` is its name, for errors.
-    pub fn parse(file: &str, text: &str) -> Result<Self, String> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, MatrixError> {
         let rows: Vec<(usize, Vec<&str>)> = text
             .lines()
             .enumerate()
@@ -165,7 +161,7 @@ impl Matrix {
             .filter(|(_, cells): &(usize, Vec<&str>)| !cells.is_empty())
             .collect();
         let Some((_, first)) = rows.first() else {
-            return Err(format!("the delay matrix {file} is empty"));
+            return Err(MatrixError::Empty { file: file.into() });
         };
         let named = first[0].parse::<f64>().is_err();
         let regions: Vec<String> =
@@ -173,30 +169,25 @@ impl Matrix {
         let size = first.len();
         let body = &rows[usize::from(named)..];
         if body.len() != size {
-            return Err(format!(
-                "the delay matrix {file} has {} rows and {size} columns: it must be square",
-                body.len()
-            ));
+            return Err(MatrixError::NotSquare { file: file.into(), rows: body.len(), columns: size });
         }
         let mut delays = Vec::with_capacity(size * size);
         for (row, (line, cells)) in body.iter().enumerate() {
-            let told = |what: String| format!("the delay matrix {file}, line {line}: {what}");
+            let wrong = |source| MatrixError::Row { file: file.into(), line: *line, source };
             let cells = if named {
                 if cells[0] != regions[row] {
-                    return Err(told(format!(
-                        "the row should start with '{}', not '{}'",
-                        regions[row], cells[0]
-                    )));
+                    let (expected, given) = (regions[row].clone(), cells[0].into());
+                    return Err(wrong(RowError::Region { expected, given }));
                 }
                 &cells[1..]
             } else {
                 &cells[..]
             };
             if cells.len() != size {
-                return Err(told(format!("{} delays, where {size} were expected", cells.len())));
+                return Err(wrong(RowError::Length { delays: cells.len(), expected: size }));
             }
             for cell in cells {
-                delays.push(Time::parse(cell).map_err(told)?);
+                delays.push(Time::parse(cell).map_err(|error| wrong(error.into()))?);
             }
         }
         Ok(Self { file: file.into(), size, regions, delays })
@@ -210,17 +201,147 @@ impl Matrix {
         self.delays.iter().copied().max().unwrap_or_default()
     }
 
-    fn fits(&self, processes: usize) -> Result<(), String> {
+    fn fits(&self, processes: usize) -> Result<(), MatrixError> {
         if self.regions.is_empty() && self.size != processes {
-            return Err(format!(
-                "the delay matrix {} is for {} processes, and there are {processes} (the sites, and the coordinator \
-                 if it is separate); give one row and column for each, or name the rows and columns to assign \
-                 the sites to regions",
-                self.file, self.size
-            ));
+            return Err(MatrixError::WrongSize { file: self.file.clone(), size: self.size, processes });
         }
         Ok(())
     }
+}
+
+/// The reason why a text is not a delay.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DelayError {
+    /// There is no distribution of this name.
+    #[error(
+        "there is no delay '{kind}': there is constant:T, uniform:A..B, exponential:MEAN, lognormal:MEAN,SIGMA and \
+         matrix:FILE"
+    )]
+    Unknown {
+        /// The name.
+        kind: String,
+    },
+    /// A uniform distribution does not have two bounds.
+    #[error("uniform takes two times, as in uniform:0.5..1.5, not '{text}'")]
+    Uniform {
+        /// The text after the colon.
+        text: String,
+    },
+    /// The bounds of a uniform distribution are in the wrong order.
+    #[error("uniform takes the smaller time first: {low}..{high} is empty")]
+    EmptyUniform {
+        /// The first bound.
+        low: Time,
+        /// The second bound.
+        high: Time,
+    },
+    /// A log-normal distribution does not have two parameters.
+    #[error("lognormal takes MEAN,SIGMA, as in lognormal:1,0.5, not '{text}'")]
+    LogNormal {
+        /// The text after the colon.
+        text: String,
+    },
+    /// The sigma of a log-normal distribution is not a number.
+    #[error("'{text}' is not a number")]
+    Sigma {
+        /// The text.
+        text: String,
+    },
+    /// A parameter of a log-normal distribution is out of range.
+    #[error("lognormal takes a mean above 0 and a sigma between 0 and 10")]
+    LogNormalRange,
+    /// A time is invalid.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// The matrix is invalid.
+    #[error(transparent)]
+    Matrix(#[from] MatrixError),
+}
+
+/// The reason why a delay matrix cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MatrixError {
+    /// The file cannot be read.
+    #[error("cannot read the delay matrix {file}: {source}")]
+    Read {
+        /// The name of the file.
+        file: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file is too large.
+    #[error("the delay matrix {file} is larger than 64 MiB")]
+    TooLarge {
+        /// The name of the file.
+        file: String,
+    },
+    /// The file has no rows.
+    #[error("the delay matrix {file} is empty")]
+    Empty {
+        /// The name of the file.
+        file: String,
+    },
+    /// The number of rows is not the number of columns.
+    #[error("the delay matrix {file} has {rows} rows and {columns} columns: it must be square")]
+    NotSquare {
+        /// The name of the file.
+        file: String,
+        /// The number of rows.
+        rows: usize,
+        /// The number of columns.
+        columns: usize,
+    },
+    /// A row is invalid.
+    #[error("the delay matrix {file}, line {line}: {source}")]
+    Row {
+        /// The name of the file.
+        file: String,
+        /// The number of the line, from 1.
+        line: usize,
+        /// The reason.
+        source: RowError,
+    },
+    /// A matrix of single sites has another number of rows than there are processes.
+    #[error(
+        "the delay matrix {file} is for {size} processes, and there are {processes} (the sites, and the coordinator \
+         if it is separate); give one row and column for each, or name the rows and columns to assign the sites to \
+         regions"
+    )]
+    WrongSize {
+        /// The name of the file.
+        file: String,
+        /// The number of rows and columns.
+        size: usize,
+        /// The number of processes.
+        processes: usize,
+    },
+}
+
+/// The reason why a row of a delay matrix is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowError {
+    /// The row starts with the name of another region.
+    #[error("the row should start with '{expected}', not '{given}'")]
+    Region {
+        /// The region of this row.
+        expected: String,
+        /// The first cell.
+        given: String,
+    },
+    /// The number of delays is not the number of columns.
+    #[error("{delays} delays, where {expected} were expected")]
+    Length {
+        /// The number of delays.
+        delays: usize,
+        /// The number of columns.
+        expected: usize,
+    },
+    /// A delay is invalid.
+    #[error(transparent)]
+    Delay(#[from] TimeError),
 }
 
 #[cfg(test)]
@@ -247,7 +368,7 @@ mod tests {
             "gauss:1",
             "matrix:/no",
         ] {
-            let error = Delay::parse(text).unwrap_err();
+            let error = Delay::parse(text).unwrap_err().to_string();
             assert!(error.len() > 20, "{text}: {error}");
         }
     }
@@ -274,10 +395,15 @@ mod tests {
 
     #[test]
     fn matrix_of_the_wrong_size_is_rejected() {
-        assert!(Matrix::parse("m", "0 1\n1 0\n").unwrap().fits(3).unwrap_err().contains("2 processes"));
-        assert!(Matrix::parse("m", "0 1\n1\n").unwrap_err().contains("line 2"));
-        assert!(Matrix::parse("m", "0 1\n").unwrap_err().contains("square"));
-        assert!(Matrix::parse("m", "a b\na 0 1\nc 1 0\n").unwrap_err().contains("'b'"));
-        assert!(Matrix::parse("m", "").is_err());
+        let fits = |text, processes| Matrix::parse("m", text).and_then(|matrix| matrix.fits(processes));
+        let wrong = |text, processes| fits(text, processes).unwrap_err();
+        assert!(matches!(wrong("0 1\n1 0\n", 3), MatrixError::WrongSize { size: 2, processes: 3, .. }));
+        let short = RowError::Length { delays: 1, expected: 2 };
+        assert!(matches!(wrong("0 1\n1\n", 2), MatrixError::Row { line: 2, source, .. } if source == short));
+        assert!(matches!(wrong("0 1\n", 2), MatrixError::NotSquare { rows: 1, columns: 2, .. }));
+        let other = RowError::Region { expected: "b".into(), given: "c".into() };
+        let row = wrong("a b\na 0 1\nc 1 0\n", 2);
+        assert!(matches!(row, MatrixError::Row { line: 3, source, .. } if source == other));
+        assert!(matches!(wrong("", 2), MatrixError::Empty { .. }));
     }
 }

@@ -1,8 +1,8 @@
 //! The simulated network: delays, losses, duplicates and partitions.
 
-use crate::simulator::delay::Delay;
+use crate::simulator::delay::{Delay, DelayError};
 use crate::simulator::rng::{Purpose, Rng};
-use crate::simulator::time::Time;
+use crate::simulator::time::{Time, TimeError};
 use lockkeeper_core::SiteId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,8 +68,8 @@ pub struct Link {
 
 impl Link {
     /// Reads `FROM>TO=DELAY` or `FROM>TO=DELAY,loss:P`.
-    pub fn parse(text: &str, processes: usize) -> Result<Self, String> {
-        let wrong = || format!("a link is written FROM>TO=DELAY or FROM>TO=DELAY,loss:P, not '{text}'");
+    pub fn parse(text: &str, processes: usize) -> Result<Self, NetworkError> {
+        let wrong = || NetworkError::Link { text: text.into() };
         let (ends, what) = text.split_once('=').ok_or_else(wrong)?;
         let (from, to) = ends.split_once('>').ok_or_else(wrong)?;
         let (delay, loss) = match what.split_once(",loss:") {
@@ -106,12 +106,8 @@ pub struct Partition {
 impl Partition {
     /// Reads `1,2|3,4,5@FROM..TO`. With `>` in place of `|`, only messages from left to right are lost.
     /// Without `..TO` the partition never ends.
-    pub fn parse(text: &str, processes: usize) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "a partition is written 1,2|3,4,5@FROM..TO (or 1,2>3,4,5@FROM..TO, one way), not '{text}'"
-            )
-        };
+    pub fn parse(text: &str, processes: usize) -> Result<Self, NetworkError> {
+        let wrong = || NetworkError::Partition { text: text.into() };
         let (groups, times) = text.split_once('@').ok_or_else(wrong)?;
         let (left, right, one_way) = Self::parse_groups(groups, processes)?.ok_or_else(wrong)?;
         let (from, to) = parse_interval(times)?;
@@ -123,15 +119,15 @@ impl Partition {
     pub(crate) fn parse_groups(
         text: &str,
         processes: usize,
-    ) -> Result<Option<(Vec<SiteId>, Vec<SiteId>, bool)>, String> {
+    ) -> Result<Option<(Vec<SiteId>, Vec<SiteId>, bool)>, NetworkError> {
         let one_way = !text.contains('|');
         let Some((left, right)) = text.split_once(['|', '>']) else { return Ok(None) };
-        let group = |text: &str| -> Result<Vec<SiteId>, String> {
+        let group = |text: &str| -> Result<Vec<SiteId>, NetworkError> {
             text.split(',').map(|number| site(number, processes)).collect()
         };
         let (left, right) = (group(left)?, group(right)?);
         match left.iter().find(|site| right.contains(site)) {
-            Some(both) => Err(format!("{both} is on both sides of the partition '{text}'")),
+            Some(&site) => Err(NetworkError::BothSides { site, groups: text.into() }),
             None => Ok(Some((left, right, one_way))),
         }
     }
@@ -155,28 +151,86 @@ impl fmt::Display for Partition {
 }
 
 /// Reads a site's number; the error names the valid range.
-pub(crate) fn site(text: &str, processes: usize) -> Result<SiteId, String> {
-    lockkeeper_core::mutex::parse_site(text.trim(), processes).ok_or_else(|| {
-        format!("there is no site '{}': sites are numbered from 1 to {processes}", text.trim())
-    })
+pub(crate) fn site(text: &str, processes: usize) -> Result<SiteId, NetworkError> {
+    let text = text.trim();
+    lockkeeper_core::mutex::parse_site(text, processes)
+        .ok_or_else(|| NetworkError::UnknownSite { site: text.into(), processes })
 }
 
 /// Reads `FROM..TO` or `FROM..`.
-pub(crate) fn parse_interval(text: &str) -> Result<(Time, Time), String> {
-    let (from, to) = text
-        .split_once("..")
-        .ok_or_else(|| format!("a stretch of time is written FROM..TO, not '{text}'"))?;
+pub(crate) fn parse_interval(text: &str) -> Result<(Time, Time), NetworkError> {
+    let (from, to) = text.split_once("..").ok_or_else(|| NetworkError::Interval { text: text.into() })?;
     let from = Time::parse(from)?;
     let to = if to.trim().is_empty() { Time::NEVER } else { Time::parse(to)? };
-    if from < to { Ok((from, to)) } else { Err(format!("the stretch of time {text} is empty")) }
+    if from < to { Ok((from, to)) } else { Err(NetworkError::EmptyInterval { text: text.into() }) }
 }
 
 /// Reads a probability.
-pub fn parse_probability(what: &str, text: &str) -> Result<f64, String> {
+pub fn parse_probability(what: &'static str, text: &str) -> Result<f64, NetworkError> {
     match text.trim().parse::<f64>() {
         Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
-        _ => Err(format!("{what} is a probability between 0 and 1, not '{text}'")),
+        _ => Err(NetworkError::Probability { what, text: text.into() }),
     }
+}
+
+/// The reason why a part of the network's description cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// The text is not a link.
+    #[error("a link is written FROM>TO=DELAY or FROM>TO=DELAY,loss:P, not '{text}'")]
+    Link {
+        /// The text.
+        text: String,
+    },
+    /// The text is not a partition.
+    #[error("a partition is written 1,2|3,4,5@FROM..TO (or 1,2>3,4,5@FROM..TO, one way), not '{text}'")]
+    Partition {
+        /// The text.
+        text: String,
+    },
+    /// A site is in both groups of a partition.
+    #[error("{site} is on both sides of the partition '{groups}'")]
+    BothSides {
+        /// The site.
+        site: SiteId,
+        /// The groups as given.
+        groups: String,
+    },
+    /// There is no such site.
+    #[error("there is no site '{site}': sites are numbered from 1 to {processes}")]
+    UnknownSite {
+        /// The site as given.
+        site: String,
+        /// The number of sites.
+        processes: usize,
+    },
+    /// The text is not an interval of time.
+    #[error("a stretch of time is written FROM..TO, not '{text}'")]
+    Interval {
+        /// The text.
+        text: String,
+    },
+    /// An interval ends before it begins.
+    #[error("the stretch of time {text} is empty")]
+    EmptyInterval {
+        /// The interval as given.
+        text: String,
+    },
+    /// The text is not a probability.
+    #[error("{what} is a probability between 0 and 1, not '{text}'")]
+    Probability {
+        /// The parameter.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// A time is invalid.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// A delay is invalid.
+    #[error(transparent)]
+    Delay(#[from] DelayError),
 }
 
 /// The network of one run.
@@ -345,12 +399,15 @@ mod tests {
 
     #[test]
     fn invalid_partitions_links_and_probabilities_are_rejected() {
-        assert!(Partition::parse("1,9|2@0..1", 3).unwrap_err().contains("no site '9'"));
-        assert!(Partition::parse("1,2|2@0..1", 3).unwrap_err().contains("both sides"));
-        assert!(Partition::parse("1|2@3..1", 3).unwrap_err().contains("empty"));
-        assert!(Partition::parse("1|2", 3).is_err());
-        assert!(Link::parse("1>2", 3).is_err());
-        assert!(parse_probability("loss", "1.5").is_err());
-        assert!(parse_probability("loss", "NaN").is_err());
+        let partition = |text| Partition::parse(text, 3).unwrap_err();
+        assert!(matches!(partition("1,9|2@0..1"), NetworkError::UnknownSite { site, .. } if site == "9"));
+        assert!(matches!(partition("1,2|2@0..1"), NetworkError::BothSides { site: SiteId(1), .. }));
+        assert!(matches!(partition("1|2@3..1"), NetworkError::EmptyInterval { .. }));
+        assert!(matches!(partition("1|2"), NetworkError::Partition { .. }));
+        assert!(matches!(Link::parse("1>2", 3), Err(NetworkError::Link { .. })));
+        for text in ["1.5", "NaN"] {
+            let error = parse_probability("the loss", text).unwrap_err();
+            assert_eq!(error.to_string(), format!("the loss is a probability between 0 and 1, not '{text}'"));
+        }
     }
 }

@@ -112,7 +112,7 @@ pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error
     let options = P::options(&mut settings, spec.sites).map_err(|error| Error::Usage(error.to_string()))?;
     settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
     let processes = spec.sites + P::helpers(&options);
-    spec.network.delay.fits(processes).map_err(Error::Usage)?;
+    spec.network.delay.fits(processes).map_err(|error| Error::Usage(error.to_string()))?;
     let usage = |what: &str| Err(Error::Usage(what.into()));
     if matches!(spec.cs, Some(Delay::Matrix(_))) {
         return usage("the time in the critical section cannot be a matrix");

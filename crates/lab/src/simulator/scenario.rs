@@ -47,11 +47,14 @@
 //!
 //! The name of a message may be omitted, or be its complete text: `REQUEST(1)`.
 
-use crate::simulator::delay::Delay;
-use crate::simulator::network::{Partition, site};
-use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec, Which, parse_holders};
-use crate::simulator::time::Time;
+use crate::simulator::delay::{Delay, DelayError};
+use crate::simulator::network::{NetworkError, Partition, site};
+use crate::simulator::spec::{
+    Action, DetectorError, DetectorSpec, LoadSpec, Scripted, Spec, Which, parse_holders,
+};
+use crate::simulator::time::{Time, TimeError};
 use lockkeeper_core::Mode;
+use lockkeeper_core::sharing::HolderError;
 
 /// The maximum size of a scenario, in bytes.
 pub const LONGEST: u64 = 16 << 20;
@@ -69,24 +72,19 @@ pub struct Scenario {
 
 impl Scenario {
     /// Reads a scenario from a file, or one of the [figures](crate::simulator::figures) by its name.
-    pub fn open(name: &str) -> Result<Self, String> {
+    pub fn open(name: &str) -> Result<Self, ScenarioError> {
         if let Some(figure) = crate::simulator::figures::find(name) {
             return Self::parse(name, figure.text);
         }
-        let told = |error: std::io::Error| {
-            format!(
-                "cannot read the scenario '{name}': {error}; it is neither a file nor one of the figures, \
-                 which 'lockkeeper scenarios' lists"
-            )
-        };
-        if std::fs::metadata(name).map_err(told)?.len() > LONGEST {
-            return Err(format!("the scenario {name} is larger than 16 MiB"));
+        let unreadable = |source: std::io::Error| ScenarioError::Read { name: name.into(), source };
+        if std::fs::metadata(name).map_err(unreadable)?.len() > LONGEST {
+            return Err(ScenarioError::TooLarge { name: name.into() });
         }
-        Self::parse(name, &std::fs::read_to_string(name).map_err(told)?)
+        Self::parse(name, &std::fs::read_to_string(name).map_err(unreadable)?)
     }
 
     /// Parses the text of a scenario; `name` is its source, for errors.
-    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let mut spec = Spec::new("", 0);
         spec.load = LoadSpec::Script;
         spec.entries = u64::MAX;
@@ -96,34 +94,30 @@ impl Scenario {
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if !line.is_empty() {
-                scenario.line(line).map_err(|what| format!("{name}, line {}: {what}", index + 1))?;
+                let wrong = |source| ScenarioError::Line { name: name.into(), line: index + 1, source };
+                scenario.line(line).map_err(wrong)?;
             }
         }
         if scenario.spec.algorithm.is_empty() || scenario.spec.sites == 0 {
-            return Err(format!(
-                "{name}: a scenario needs the lines 'algorithm:' and 'sites:' before its events"
-            ));
+            return Err(ScenarioError::NoSystem { name: name.into() });
         }
         scenario.spec.script.sort_by_key(|scripted| scripted.at);
         Ok(scenario)
     }
 
-    fn line(&mut self, line: &str) -> Result<(), String> {
+    fn line(&mut self, line: &str) -> Result<(), LineError> {
         if line.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
             let (time, event) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             let scripted = Scripted { at: Time::parse(time)?, action: self.event(event.trim())? };
             self.spec.script.push(scripted);
             return Ok(());
         }
-        let (heading, value) = line.split_once(':').ok_or_else(|| {
-            format!(
-                "this is neither a heading such as 'sites: 3' nor an event such as '0 S1 requests': '{line}'"
-            )
-        })?;
+        let (heading, value) =
+            line.split_once(':').ok_or_else(|| LineError::NoHeading { line: line.into() })?;
         self.heading(heading.trim(), value.trim())
     }
 
-    fn heading(&mut self, heading: &str, value: &str) -> Result<(), String> {
+    fn heading(&mut self, heading: &str, value: &str) -> Result<(), LineError> {
         let spec = &mut self.spec;
         match heading {
             "title" => self.title = value.into(),
@@ -134,12 +128,11 @@ impl Scenario {
             }
             "algorithm" => spec.algorithm = value.into(),
             "sites" => {
-                spec.sites = value.parse().map_err(|_| format!("'{value}' is not a number of sites"))?;
+                spec.sites = value.parse().map_err(|_| LineError::Sites { value: value.into() })?;
             }
             "set" => {
-                let (name, value) = value
-                    .split_once('=')
-                    .ok_or_else(|| format!("a setting is written name=value, not '{value}'"))?;
+                let (name, value) =
+                    value.split_once('=').ok_or_else(|| LineError::Setting { setting: value.into() })?;
                 spec.settings.push((name.trim().into(), value.trim().into()));
             }
             "delay" => spec.network.delay = Delay::parse(value)?,
@@ -147,7 +140,7 @@ impl Scenario {
                 spec.network.fifo = match value {
                     "yes" => true,
                     "no" => false,
-                    _ => return Err(format!("fifo takes yes or no, not '{value}'")),
+                    _ => return Err(LineError::value("fifo", "yes or no", value)),
                 }
             }
             "cs" if value == "by hand" => spec.cs = None,
@@ -156,26 +149,26 @@ impl Scenario {
                 spec.by_hand = match value {
                     "by hand" => true,
                     "by delay" => false,
-                    _ => return Err(format!("delivery takes 'by hand' or 'by delay', not '{value}'")),
+                    _ => return Err(LineError::value("delivery", "'by hand' or 'by delay'", value)),
                 }
             }
             "timers" => {
                 spec.timers_by_hand = match value {
                     "by hand" => true,
                     "by time" => false,
-                    _ => return Err(format!("timers takes 'by hand' or 'by time', not '{value}'")),
+                    _ => return Err(LineError::value("timers", "'by hand' or 'by time'", value)),
                 }
             }
             "holder" => spec.holders = parse_holders(value, spec.sites)?,
             "detector" => spec.detector = DetectorSpec::parse(value)?,
-            _ => return Err(format!("there is no heading '{heading}:'")),
+            _ => return Err(LineError::UnknownHeading { heading: heading.into() }),
         }
         Ok(())
     }
 
-    fn event(&self, event: &str) -> Result<Action, String> {
+    fn event(&self, event: &str) -> Result<Action, LineError> {
         if self.spec.sites == 0 {
-            return Err("the line 'sites:' must come before the first event".into());
+            return Err(LineError::EventBeforeSites);
         }
         // A separate coordinator counts as one more process. The run itself rejects a site that does not
         // exist.
@@ -184,10 +177,10 @@ impl Scenario {
             "C" => Ok(lockkeeper_core::SiteId::new(self.spec.sites)),
             number => site(number, processes),
         };
-        let wrong = || format!("there is no event '{event}'");
+        let wrong = || LineError::UnknownEvent { event: event.into() };
         let (first, rest) = event.split_once(char::is_whitespace).unwrap_or((event, ""));
         let rest = rest.trim();
-        let which = |text: &str| -> Result<Which, String> {
+        let which = |text: &str| -> Result<Which, LineError> {
             let (ends, name) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             let (from, to) = ends.split_once('>').ok_or_else(wrong)?;
             let name = (!name.trim().is_empty()).then(|| name.trim().to_uppercase());
@@ -228,6 +221,115 @@ impl Scenario {
     }
 }
 
+/// The reason why a scenario cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// There is no figure of this name, and the file cannot be read.
+    #[error(
+        "cannot read the scenario '{name}': {source}; it is neither a file nor one of the figures, which 'lockkeeper \
+         scenarios' lists"
+    )]
+    Read {
+        /// The name of the file.
+        name: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file is too large.
+    #[error("the scenario {name} is larger than 16 MiB")]
+    TooLarge {
+        /// The name of the file.
+        name: String,
+    },
+    /// The algorithm or the number of sites is missing.
+    #[error("{name}: a scenario needs the lines 'algorithm:' and 'sites:' before its events")]
+    NoSystem {
+        /// The source of the scenario.
+        name: String,
+    },
+    /// A line is invalid.
+    #[error("{name}, line {line}: {source}")]
+    Line {
+        /// The source of the scenario.
+        name: String,
+        /// The number of the line, from 1.
+        line: usize,
+        /// The reason.
+        source: LineError,
+    },
+}
+
+/// The reason why a line of a scenario is invalid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// The line is neither a heading nor an event.
+    #[error("this is neither a heading such as 'sites: 3' nor an event such as '0 S1 requests': '{line}'")]
+    NoHeading {
+        /// The line.
+        line: String,
+    },
+    /// There is no heading of this name.
+    #[error("there is no heading '{heading}:'")]
+    UnknownHeading {
+        /// The name.
+        heading: String,
+    },
+    /// A heading does not accept the value.
+    #[error("{heading} takes {accepted}, not '{value}'")]
+    Value {
+        /// The name of the heading.
+        heading: &'static str,
+        /// The accepted values.
+        accepted: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The number of sites is not a number.
+    #[error("'{value}' is not a number of sites")]
+    Sites {
+        /// The value.
+        value: String,
+    },
+    /// A setting has no value.
+    #[error("a setting is written name=value, not '{setting}'")]
+    Setting {
+        /// The setting.
+        setting: String,
+    },
+    /// There is no event of this form.
+    #[error("there is no event '{event}'")]
+    UnknownEvent {
+        /// The event.
+        event: String,
+    },
+    /// The first event is above the number of sites.
+    #[error("the line 'sites:' must come before the first event")]
+    EventBeforeSites,
+    /// A time is invalid.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// A delay is invalid.
+    #[error(transparent)]
+    Delay(#[from] DelayError),
+    /// A site or a partition is invalid.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A holder is invalid.
+    #[error(transparent)]
+    Holder(#[from] HolderError),
+    /// The failure detector is invalid.
+    #[error(transparent)]
+    Detector(#[from] DetectorError),
+}
+
+impl LineError {
+    fn value(heading: &'static str, accepted: &'static str, value: &str) -> Self {
+        Self::Value { heading, accepted, value: value.into() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +350,7 @@ mod tests {
             ("sites: 3\nholder: 1, 4\n", "line 2: there is no site '4'"),
         ];
         for (text, expected) in cases {
-            let error = Scenario::parse("s", text).unwrap_err();
+            let error = Scenario::parse("s", text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}\n does not contain\n{expected}");
         }
     }

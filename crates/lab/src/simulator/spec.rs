@@ -1,8 +1,9 @@
 //! The specification of a run: everything that determines it apart from its seed.
 
 use crate::simulator::delay::Delay;
-use crate::simulator::network::NetworkSpec;
-use crate::simulator::time::Time;
+use crate::simulator::network::{NetworkError, NetworkSpec};
+use crate::simulator::time::{Time, TimeError};
+use lockkeeper_core::sharing::HolderError;
 use lockkeeper_core::{Holder, Load, Mode, SiteId};
 use std::fmt;
 
@@ -114,25 +115,21 @@ pub enum LoadSpec {
 
 impl LoadSpec {
     /// Reads `low`, `pairs`, `high`, `poisson:RATE` or `burst`.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, LoadError> {
         match text.split_once(':') {
             None => match text {
                 "low" => Ok(Self::Low),
                 "pairs" => Ok(Self::Pairs),
                 "high" => Ok(Self::High),
                 "burst" => Ok(Self::Burst),
-                "poisson" => Err("poisson takes a rate per site and T, as in poisson:0.05".into()),
-                _ => Err(format!(
-                    "there is no load '{text}': there is low, pairs, high, poisson:RATE and burst"
-                )),
+                "poisson" => Err(LoadError::NoRate),
+                _ => Err(LoadError::Unknown { load: text.into() }),
             },
             Some(("poisson", rate)) => match rate.parse::<f64>() {
                 Ok(rate) if (1e-9..=1e6).contains(&rate) => Ok(Self::Poisson(rate)),
-                _ => Err(format!(
-                    "a rate lies between 1e-9 and 1e6 requests per site and T, and '{rate}' does not"
-                )),
+                _ => Err(LoadError::Rate { rate: rate.into() }),
             },
-            Some((kind, _)) => Err(format!("the load '{kind}' takes nothing after a colon")),
+            Some((load, _)) => Err(LoadError::NoParameter { load: load.into() }),
         }
     }
 
@@ -144,6 +141,33 @@ impl LoadSpec {
             Self::Poisson(_) | Self::Burst | Self::Script => None,
         }
     }
+}
+
+/// The reason why a text is not a load.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// There is no load of this name.
+    #[error("there is no load '{load}': there is low, pairs, high, poisson:RATE and burst")]
+    Unknown {
+        /// The name.
+        load: String,
+    },
+    /// The rate is missing.
+    #[error("poisson takes a rate per site and T, as in poisson:0.05")]
+    NoRate,
+    /// The rate is not a number in the accepted range.
+    #[error("a rate lies between 1e-9 and 1e6 requests per site and T, and '{rate}' does not")]
+    Rate {
+        /// The rate as given.
+        rate: String,
+    },
+    /// A parameter is given for a load that has none.
+    #[error("the load '{load}' takes nothing after a colon")]
+    NoParameter {
+        /// The name of the load.
+        load: String,
+    },
 }
 
 impl fmt::Display for LoadSpec {
@@ -176,25 +200,45 @@ pub enum DetectorSpec {
 
 impl DetectorSpec {
     /// Reads `none`, `perfect`, `timeout:D` or `false:RATE`.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, DetectorError> {
         match text.split_once(':') {
             None if text == "none" => Ok(Self::None),
             None if text == "perfect" => Ok(Self::Perfect),
             Some(("timeout", time)) => match Time::parse(time)? {
-                Time::ZERO => Err("a timeout must be longer than 0".into()),
+                Time::ZERO => Err(DetectorError::ZeroTimeout),
                 time => Ok(Self::Timeout(time)),
             },
             Some(("false", rate)) => match rate.parse::<f64>() {
                 Ok(rate) if (1e-9..=1e3).contains(&rate) => Ok(Self::False(rate)),
-                _ => {
-                    Err(format!("a rate lies between 1e-9 and 1000 suspicions per T, and '{rate}' does not"))
-                }
+                _ => Err(DetectorError::Rate { rate: rate.into() }),
             },
-            _ => Err(format!(
-                "there is no failure detector '{text}': there is none, perfect, timeout:D and false:RATE"
-            )),
+            _ => Err(DetectorError::Unknown { detector: text.into() }),
         }
     }
+}
+
+/// The reason why a text is not a failure detector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DetectorError {
+    /// There is no failure detector of this name.
+    #[error("there is no failure detector '{detector}': there is none, perfect, timeout:D and false:RATE")]
+    Unknown {
+        /// The text.
+        detector: String,
+    },
+    /// The timeout is 0.
+    #[error("a timeout must be longer than 0")]
+    ZeroTimeout,
+    /// The timeout is not a time.
+    #[error(transparent)]
+    Timeout(#[from] TimeError),
+    /// The rate of false suspicions is not a number in the accepted range.
+    #[error("a rate lies between 1e-9 and 1000 suspicions per T, and '{rate}' does not")]
+    Rate {
+        /// The rate as given.
+        rate: String,
+    },
 }
 
 impl fmt::Display for DetectorSpec {
@@ -292,23 +336,43 @@ impl Action {
 }
 
 /// Reads the holders at the start: `1,2` or `S1 shared, S2 shared`.
-pub fn parse_holders(text: &str, sites: usize) -> Result<Vec<Holder>, String> {
-    let holder = |text: &str| Holder::parse(text.trim(), sites).map_err(|error| error.to_string());
-    text.split(',').map(holder).collect()
+pub fn parse_holders(text: &str, sites: usize) -> Result<Vec<Holder>, HolderError> {
+    text.split(',').map(|text| Holder::parse(text.trim(), sites)).collect()
+}
+
+/// The reason why a text is not a site with a time.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SiteTimeError {
+    /// The text has no time.
+    #[error("this is written SITE@TIME, as in 3@10, not '{text}'")]
+    At {
+        /// The text.
+        text: String,
+    },
+    /// The text has no interval.
+    #[error("this is written SITE@FROM..TO, as in 3@10..20, not '{text}'")]
+    During {
+        /// The text.
+        text: String,
+    },
+    /// The time is invalid.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// The site or the interval is invalid.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
 }
 
 /// Reads `SITE@TIME`.
-pub fn parse_site_at(text: &str, processes: usize) -> Result<(SiteId, Time), String> {
-    let (site, time) =
-        text.split_once('@').ok_or_else(|| format!("this is written SITE@TIME, as in 3@10, not '{text}'"))?;
+pub fn parse_site_at(text: &str, processes: usize) -> Result<(SiteId, Time), SiteTimeError> {
+    let (site, time) = text.split_once('@').ok_or_else(|| SiteTimeError::At { text: text.into() })?;
     Ok((crate::simulator::network::site(site, processes)?, Time::parse(time)?))
 }
 
 /// Reads `SITE@FROM..TO`.
-pub fn parse_site_during(text: &str, processes: usize) -> Result<(SiteId, Time, Time), String> {
-    let (site, times) = text
-        .split_once('@')
-        .ok_or_else(|| format!("this is written SITE@FROM..TO, as in 3@10..20, not '{text}'"))?;
+pub fn parse_site_during(text: &str, processes: usize) -> Result<(SiteId, Time, Time), SiteTimeError> {
+    let (site, times) = text.split_once('@').ok_or_else(|| SiteTimeError::During { text: text.into() })?;
     let (from, to) = crate::simulator::network::parse_interval(times)?;
     Ok((crate::simulator::network::site(site, processes)?, from, to))
 }

@@ -52,13 +52,28 @@ impl Time {
     }
 
     /// Parses a number of T.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let number: f64 =
-            text.trim().parse().map_err(|_| format!("'{text}' is not a number of T such as 0.5 or 3"))?;
-        Self::from_t(number).ok_or_else(|| {
-            format!("a time must lie between 0 and {:e} T, and '{text}' does not", Self::LONGEST_T)
-        })
+    pub fn parse(text: &str) -> Result<Self, TimeError> {
+        let number: f64 = text.trim().parse().map_err(|_| TimeError::NotANumber { text: text.into() })?;
+        Self::from_t(number).ok_or_else(|| TimeError::OutOfRange { text: text.into() })
     }
+}
+
+/// The reason why a text is not a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TimeError {
+    /// The text is not a number.
+    #[error("'{text}' is not a number of T such as 0.5 or 3")]
+    NotANumber {
+        /// The text.
+        text: String,
+    },
+    /// The number is negative or too large.
+    #[error("a time must lie between 0 and {:e} T, and '{text}' does not", Time::LONGEST_T)]
+    OutOfRange {
+        /// The text.
+        text: String,
+    },
 }
 
 impl Add for Time {
@@ -113,17 +128,20 @@ mod tests {
         let sum = (0..10).fold(Time::ZERO, |sum, _| sum + tenth);
         assert_eq!(sum, Time::UNIT);
         assert_eq!(sum.to_string(), "1");
-        let told: Vec<String> = [0.5, 12.25, 0.000000001, 0.0, 1200.01]
+        let texts: Vec<String> = [0.5, 12.25, 0.000000001, 0.0, 1200.01]
             .iter()
             .map(|&t| Time::from_t(t).unwrap().to_string())
             .collect();
-        assert_eq!(told, ["0.5", "12.25", "0.000000001", "0", "1200.01"]);
+        assert_eq!(texts, ["0.5", "12.25", "0.000000001", "0", "1200.01"]);
     }
 
     #[test]
     fn invalid_times_are_rejected() {
-        for text in ["-1", "NaN", "inf", "1e30", "soon", ""] {
-            assert!(Time::parse(text).is_err(), "{text}");
+        for text in ["-1", "NaN", "inf", "1e30"] {
+            assert_eq!(Time::parse(text), Err(TimeError::OutOfRange { text: text.into() }));
+        }
+        for text in ["soon", ""] {
+            assert_eq!(Time::parse(text), Err(TimeError::NotANumber { text: text.into() }));
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// One event of a run.
@@ -163,6 +163,18 @@ pub trait Sink {
     fn finish(&mut self, end: Time) -> io::Result<()>;
 }
 
+/// The file name of a trace names no known format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the form of a trace follows its file's name: .jsonl, .shiviz, .perfetto.json, .mmd or .svg, and '{}' has none of \
+     these",
+    path.display()
+)]
+pub struct UnknownFormat {
+    /// The file name.
+    pub path: PathBuf,
+}
+
 /// The sink whose format matches the file name; it writes to `out`.
 pub fn sink_for(
     path: &Path,
@@ -170,7 +182,7 @@ pub fn sink_for(
     names: Names,
     processes: usize,
     out: Box<dyn Write>,
-) -> Result<Box<dyn Sink>, String> {
+) -> Result<Box<dyn Sink>, UnknownFormat> {
     let name = path.to_string_lossy().to_lowercase();
     Ok(if name.ends_with(".jsonl") {
         Box::new(jsonl::JsonLines::new(out, processes))
@@ -183,11 +195,7 @@ pub fn sink_for(
     } else if name.ends_with(".svg") {
         Box::new(svg::Svg::new(out, title, names, processes))
     } else {
-        return Err(format!(
-            "the form of a trace follows its file's name: .jsonl, .shiviz, .perfetto.json, .mmd or .svg, \
-             and '{}' has none of these",
-            path.display()
-        ));
+        return Err(UnknownFormat { path: path.into() });
     })
 }
 

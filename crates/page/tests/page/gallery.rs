@@ -10,7 +10,7 @@ fn every_counterexample_equals_a_fresh_run_of_the_checker() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/counterexamples");
     for failure in counterexamples::ALL {
         let found = match failure.found_by {
-            FoundBy::Cluster => search(failure.name),
+            FoundBy::Cluster => search(failure.name).map_err(|error| error.to_string()),
             _ => failure.search().map_err(|error| error.to_string()),
         };
         let found = found.unwrap_or_else(|error| panic!("{}: {error}", failure.name));
