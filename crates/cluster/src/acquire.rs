@@ -23,7 +23,7 @@ pub struct Acquire {
     session: Arc<LocalSession>,
     /// Time that the acquisition of a free lock takes at most.
     pub(crate) round_trip: Duration,
-    wish: LockRequest,
+    request: LockRequest,
 }
 
 impl Acquire {
@@ -33,32 +33,32 @@ impl Acquire {
         mode: LockMode,
         name: String,
     ) -> Self {
-        let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
-        Self { session, round_trip, wish }
+        let request = LockRequest { mode, ..LockRequest::exclusive(LockName::new(name)) };
+        Self { session, round_trip, request }
     }
 
     /// Sets the owner that lists show to operators and other clients.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.wish.tag.owner = owner.into();
+        self.request.tag.owner = owner.into();
         self
     }
 
     /// Sets the purpose that lists show to operators and other clients.
     pub fn purpose(mut self, purpose: impl Into<String>) -> Self {
-        self.wish.tag.purpose = purpose.into();
+        self.request.tag.purpose = purpose.into();
         self
     }
 
     /// Sets the maximum duration of the hold. The member revokes the hold after that time.
     pub fn longest_hold(mut self, longest: Duration) -> Self {
-        self.wish.longest_hold_ns = Some(nanoseconds(longest));
+        self.request.longest_hold_ns = Some(nanoseconds(longest));
         self
     }
 
     /// Makes the request reentrant: an [owner](crate::Member::new_owner) that holds the lock is granted it once more.
     /// The lock is free when all of these guards are gone.
     pub fn reentrant(mut self) -> Self {
-        self.wish.reentrant = true;
+        self.request.reentrant = true;
         self
     }
 
@@ -97,7 +97,7 @@ impl Acquire {
     }
 
     async fn request(mut self, timeout: Option<Duration>) -> Result<Result<HoldGuard, Ended>> {
-        check(&self.wish)?;
+        check(&self.request)?;
         // A task that acquires in a loop without ever waiting must still yield to the other tasks of the runtime.
         tokio::task::coop::consume_budget().await;
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
@@ -107,7 +107,7 @@ impl Acquire {
         let began = Instant::now();
         let mut left = timeout;
         loop {
-            self.wish.timeout_ns = left.map(nanoseconds);
+            self.request.timeout_ns = left.map(nanoseconds);
             match self.request_once(left).await? {
                 Attempt::Done(Err(Ended::TimedOut)) => {
                     // Without a lease, the member does not know whether another client holds the lock: report that
@@ -122,10 +122,10 @@ impl Acquire {
     }
 
     async fn request_once(&self, timeout: Option<Duration>) -> Result<Attempt> {
-        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, mode = %self.wish.mode);
-        let name = self.wish.lock.name.clone();
+        let span = tracing::debug_span!("acquire", lock = %self.request.lock, mode = %self.request.mode);
+        let name = self.request.lock.name.clone();
         let (session, round_trip) = (self.session.clone(), self.round_trip);
-        let (number, receiver) = match session.engine.acquire(session.client, self.wish.clone(), span)? {
+        let (number, receiver) = match session.engine.acquire(session.client, self.request.clone(), span)? {
             Immediate::Granted(number, fence) => {
                 return Ok(Attempt::Done(Ok(HoldGuard::new(session, number, fence, name))));
             }
@@ -207,11 +207,11 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-fn check(wish: &LockRequest) -> Result<()> {
-    check_name(&wish.lock.name).map_err(Error::BadName)?;
-    wish.tag.check().map_err(OptionError::Tag)?;
-    match wish.mode {
-        LockMode::Permit { of: permits } if !wish.mode.is_possible() => {
+fn check(request: &LockRequest) -> Result<()> {
+    check_name(&request.lock.name).map_err(Error::BadName)?;
+    request.tag.check().map_err(OptionError::Tag)?;
+    match request.mode {
+        LockMode::Permit { of: permits } if !request.mode.is_possible() => {
             Err(OptionError::Permits { permits }.into())
         }
         _ => Ok(()),

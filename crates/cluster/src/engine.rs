@@ -71,7 +71,7 @@ pub(crate) trait LocalSessions: Send + Sync {
     /// The current session of a client in this process.
     fn session(&self, client: u64) -> Option<SessionId>;
     /// Requests a lock for a client in this process. `span` is the tracing span of its wait.
-    fn acquire(&self, client: u64, wish: LockRequest, span: Span) -> Result<Immediate>;
+    fn acquire(&self, client: u64, request: LockRequest, span: Span) -> Result<Immediate>;
     /// Releases a hold or cancels a waiting request. Returns the last state of the hold, if there was one.
     fn release(&self, client: u64, number: u64) -> Option<HoldState>;
     /// The state of a hold at this moment.

@@ -167,8 +167,8 @@ async fn request_of_a_cancelled_task_is_withdrawn() {
         async move { member.mutex("a").acquire().await }
     });
     let waits = || async {
-        let told = cluster.member(0).survey().await.expect("an answer");
-        told.iter().flat_map(|(_, table)| table).map(|lock| lock.waiters.len()).sum::<usize>()
+        let replies = cluster.member(0).survey().await.expect("an answer");
+        replies.iter().flat_map(|(_, table)| table).map(|lock| lock.waiters.len()).sum::<usize>()
     };
     soon("a client waits", async { while waits().await == 0 {} }).await;
     waiting.abort();
@@ -210,8 +210,8 @@ async fn cycle_of_waits_is_reported_and_broken_by_force() {
     let watching = cluster.member(0);
     let circle = soon("a circle", async {
         loop {
-            let told = watching.survey().await.expect("an answer");
-            let waiter = told.iter().flat_map(|(_, table)| table).find_map(|lock| lock.waiters.first());
+            let replies = watching.survey().await.expect("an answer");
+            let waiter = replies.iter().flat_map(|(_, table)| table).find_map(|lock| lock.waiters.first());
             if let Some(waiter) = waiter {
                 let why = watching.why(waiter.acquisition.session).await.expect("an answer");
                 if why.cycle.is_some() {

@@ -210,19 +210,19 @@ async fn clients_that_connect_and_clients_in_the_process_have_numbers_of_their_o
         resident.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1 << 20),
         "they follow each other: {resident:?}"
     );
-    let heard = Arc::new(Counts::default());
-    let attached = member.attach(heard.clone()).expect("a number");
+    let counts = Arc::new(Counts::default());
+    let attached = member.attach(counts.clone()).expect("a number");
     assert!(!SessionId { client: attached, number: 0 }.is_resident());
     let owner = member.new_owner();
     let first = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 };
     for client in [owner.session().expect("it is open").client, attached + 1] {
         member.handle_client_message(SessionId { client, number: 0 }, first.clone());
     }
-    assert_eq!(heard.0.load(Ordering::Relaxed), 0);
+    assert_eq!(counts.0.load(Ordering::Relaxed), 0);
     // The owner is served normally.
     let guard = hold(&owner, "a").await;
     assert!(guard.is_valid());
     member.handle_client_message(SessionId { client: attached, number: 1 }, first);
-    assert_eq!(heard.0.load(Ordering::Relaxed), 1);
+    assert_eq!(counts.0.load(Ordering::Relaxed), 1);
     cluster.members[0] = None;
 }

@@ -52,7 +52,7 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         self.lock().locals.get(&client).map(|local| local.session.id())
     }
 
-    fn acquire(&self, client: u64, wish: LockRequest, span: Span) -> Result<Immediate> {
+    fn acquire(&self, client: u64, request: LockRequest, span: Span) -> Result<Immediate> {
         let state = &mut *self.turn();
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
@@ -67,11 +67,11 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         }
         self.open_session(state, client)?;
         let local = state.locals.get_mut(&client).expect("the session was opened just before");
-        let lock = wish.lock.clone();
-        let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
+        let lock = request.lock.clone();
+        let (id, number) = (local.session.id(), local.session.acquire(request.clone()));
         let settled = local.session.settle();
         span.in_scope(|| {
-            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request: wish }))
+            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request }))
         });
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
@@ -218,15 +218,15 @@ impl<P: MutualExclusion> LockTable for Driver<P> {
     }
 
     fn query(&self, query: Query) -> oneshot::Receiver<Vec<Reply>> {
-        let (told, transport) = oneshot::channel();
+        let (replies, receiver) = oneshot::channel();
         let state = &mut *self.turn();
-        // A member that has stopped does not answer. Dropping `told` notifies the caller.
+        // A member that has stopped does not answer. Dropping `replies` notifies the caller.
         if state.stopped.is_none() {
             state.next_query += 1;
-            state.query_callers.insert(state.next_query, told);
+            state.query_callers.insert(state.next_query, replies);
             self.step(state, Event::Query(state.next_query, query));
         }
-        transport
+        receiver
     }
 }
 

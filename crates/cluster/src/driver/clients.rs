@@ -97,14 +97,14 @@ impl<P: MutualExclusion> Driver<P> {
             if local.begin_again(state.lease_ended) {
                 self.metrics.lost_leases.inc();
             }
-            let wishes = local.session.waiting_requests();
-            if wishes.is_empty() || self.open_session(state, client).is_err() {
+            let requests = local.session.waiting_requests();
+            if requests.is_empty() || self.open_session(state, client).is_err() {
                 return 0;
             }
             let Some(local) = state.locals.get_mut(&client) else { return 0 };
-            let (id, settled, count) = (local.session.id(), local.session.settle(), wishes.len());
-            for (number, wish) in wishes {
-                self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request: wish }));
+            let (id, settled, count) = (local.session.id(), local.session.settle(), requests.len());
+            for (number, request) in requests {
+                self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request }));
             }
             return count;
         }

@@ -217,13 +217,13 @@ impl Run {
                 println!("   {when}: all in after {} ms", began.elapsed().as_millis());
                 return;
             }
-            self.nobody_died(places);
+            self.no_member_died(places);
             assert!(began.elapsed() < LONGEST_WAIT, "{when}, M{places:?} of {before:?} came to {now:?} only");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    fn nobody_died(&mut self, places: &[usize]) {
+    fn no_member_died(&mut self, places: &[usize]) {
         for &place in places {
             if let Some(process) = &mut self.nodes[place].process {
                 let ended = process.try_wait().expect("our own child");
@@ -264,7 +264,7 @@ impl Run {
         let story = self.story();
         let (entries, losses) = (story.entries.values().sum::<u64>(), story.losses.values().sum::<u64>());
         println!(
-            "{} faults survived: {entries} entries, never two inside, fences rising; {losses} holds lost and told so",
+            "{} faults survived: {entries} entries, never two inside, fences rising; {losses} holds lost, each with a notice",
             self.faults
         );
     }

@@ -22,7 +22,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn tell(&self, hold: u64, guard: &HoldGuard, what: HoldEvent) {
+    fn log(&self, hold: u64, guard: &HoldGuard, what: HoldEvent) {
         let (who, lock, fence) = (format!("M{}", self.id), guard.name().into(), guard.fence());
         let line = HoldRecord { who, hold, lock, how: HoldMode::Alone, fence, at_ns: now_ns(), what };
         self.writer.lock().expect("no holder of this lock panics").write(&line);
@@ -34,7 +34,7 @@ impl Clients {
         let until_ns = now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap_or(0);
         let valid = guard.is_valid();
         if valid {
-            self.tell(hold, guard, HoldEvent::Inside { until_ns });
+            self.log(hold, guard, HoldEvent::Inside { until_ns });
         }
         valid
     }
@@ -50,7 +50,7 @@ impl Clients {
             let mut valid = self.claim(hold, &guard);
             tokio::time::sleep(Duration::from_millis((random >> 40) % 12)).await;
             valid = valid && self.claim(hold, &guard);
-            self.tell(hold, &guard, if valid { HoldEvent::Leaves } else { HoldEvent::Lost });
+            self.log(hold, &guard, if valid { HoldEvent::Leaves } else { HoldEvent::Lost });
             drop(guard);
             tokio::time::sleep(Duration::from_millis((random >> 50) % 5)).await;
         }
@@ -73,7 +73,7 @@ impl Clients {
                     () = soon => {}
                 }
             }
-            self.tell(hold, &guard, HoldEvent::Lost);
+            self.log(hold, &guard, HoldEvent::Lost);
         }
     }
 }

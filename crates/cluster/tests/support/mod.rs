@@ -34,12 +34,12 @@ impl Cluster {
         let addresses: Vec<SocketAddr> =
             sockets.iter().map(|socket| socket.local_addr().expect("bound")).collect();
         drop(sockets);
-        let everybody = (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
+        let all_members = (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
         let join_token = JoinToken::random().expect("random");
         let config = |(number, &listen): (usize, &SocketAddr)| {
             let data = directory.path().join(number.to_string());
             let mut config = Config::new(MemberId(number as u32 + 1), listen, data);
-            config.first_members = Clone::clone(&everybody);
+            config.first_members = Clone::clone(&all_members);
             config.join_token = Some(join_token.clone());
             // Processes on a loaded machine may pause for long, and these tests do not measure speed.
             config.times = Times::default().times(4);

@@ -8,7 +8,7 @@ use lockkeeper_member::{Node, PortEvent};
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
 pub const ELECTION: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
 /// Timeout in virtual time, long after everything should have happened.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn id(number: u32) -> MemberId {
     MemberId(number)
@@ -232,7 +232,7 @@ impl Cluster {
         let begin = tokio::time::Instant::now();
         while !is_so(self) {
             let statuses: Vec<Status> = self.running.values().map(Consensus::status).collect();
-            assert!(begin.elapsed() < PATIENCE, "never: {what}\n{statuses:#?}");
+            assert!(begin.elapsed() < TIMEOUT, "never: {what}\n{statuses:#?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

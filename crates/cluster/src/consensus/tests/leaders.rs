@@ -160,28 +160,28 @@ async fn leader_that_steps_down_is_replaced_despite_confirmation_queries() {
 async fn event_callback_may_call_consensus() {
     let cluster = Cluster::new(1);
     let consensus: Arc<OnceLock<Consensus>> = Arc::default();
-    let told: Arc<Mutex<Vec<PortEvent>>> = Arc::default();
+    let events: Arc<Mutex<Vec<PortEvent>>> = Arc::default();
     let callback = {
-        let (consensus, told) = (consensus.clone(), told.clone());
+        let (consensus, events) = (consensus.clone(), events.clone());
         move |event: PortEvent| {
-            let mut told = told.lock().unwrap();
+            let mut events = events.lock().unwrap();
             if let (PortEvent::Leading { term }, Some(consensus)) = (&event, consensus.get()) {
                 consensus.confirm(1, *term);
-                if told.iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count() < 3 {
+                if events.iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count() < 3 {
                     consensus.repeat_events();
                 }
             }
-            told.push(event);
+            events.push(event);
         }
     };
     let store = Store::open_on(Disk::new(), id(1)).unwrap();
     let started =
         Consensus::start_on(store, cluster.settings(1), cluster.transport(id(1)), Arc::new(callback)).await;
     let _ = consensus.set(started.unwrap());
-    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { number: 1 });
+    let confirmed = |_: &Cluster| events.lock().unwrap().contains(&PortEvent::Confirmed { number: 1 });
     cluster.until("confirmed", confirmed).await;
     assert_eq!(
-        told.lock().unwrap().iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count(),
+        events.lock().unwrap().iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count(),
         4
     );
     consensus.get().unwrap().stop().await;

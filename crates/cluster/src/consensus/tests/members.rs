@@ -60,9 +60,9 @@ async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
     cluster.start(6).await;
     cluster.decide().await;
     cluster.voters(&[1, 2, 3, 4, 5]).await;
-    let everybody: BTreeMap<MemberId, String> =
+    let all_members: BTreeMap<MemberId, String> =
         (1..=6).map(|number| (id(number), address(id(number)))).collect();
-    assert_eq!(*cluster.at(6).addresses().borrow(), everybody);
+    assert_eq!(*cluster.at(6).addresses().borrow(), all_members);
     // Shrink: dead members are removed, through any member.
     let leader = cluster.led().await;
     let dead: Vec<u32> = (1..=6).filter(|&number| number != leader).take(4).collect();

@@ -45,7 +45,7 @@ async fn frames_that_wait_for_a_connection_are_bounded() {
 
 #[tokio::test]
 async fn pending_frames_leave_in_one_write() {
-    let (a, b) = pair(|settings| settings.limits.ping_every = PATIENCE / 2).await;
+    let (a, b) = pair(|settings| settings.limits.ping_every = TIMEOUT / 2).await;
     let before = (a.net.counters().writes.get(), b.seen.batches.load(SeqCst));
     for number in 0..500 {
         a.net.send(B, |out| out.extend(number.to_string().as_bytes()));
@@ -64,9 +64,9 @@ async fn queries_are_answered_over_the_same_connection() {
     let (a, b) = pair(|_| ()).await;
     let connects = a.net.counters().connects.get();
     let (one, two, back) = tokio::join!(
-        a.net.query(B, "nowhere", b"one".to_vec(), PATIENCE),
-        a.net.query(B, "nowhere", b"two".to_vec(), PATIENCE),
-        b.net.query(A, "nowhere", b"back".to_vec(), PATIENCE),
+        a.net.query(B, "nowhere", b"one".to_vec(), TIMEOUT),
+        a.net.query(B, "nowhere", b"two".to_vec(), TIMEOUT),
+        b.net.query(A, "nowhere", b"back".to_vec(), TIMEOUT),
     );
     assert_eq!(one.unwrap(), b"M1 asks one");
     assert_eq!(two.unwrap(), b"M1 asks two");
@@ -77,7 +77,7 @@ async fn queries_are_answered_over_the_same_connection() {
 #[tokio::test]
 async fn a_query_to_a_member_without_an_address_goes_to_the_given_one() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    let answer = a.net.query(B, &b.address(), b"who".to_vec(), PATIENCE).await;
+    let answer = a.net.query(B, &b.address(), b"who".to_vec(), TIMEOUT).await;
     assert_eq!(answer.unwrap(), b"M1 asks who");
 }
 
@@ -86,28 +86,28 @@ async fn a_query_to_a_member_without_an_address_goes_to_the_given_one() {
 #[tokio::test]
 async fn query_to_a_member_that_is_not_listed_goes_to_the_newest_address() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    a.net.query(B, "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    a.net.query(B, "127.0.0.1:1", b"who".to_vec(), TIMEOUT).await.unwrap_err();
     let answered = async {
         loop {
             // The first attempts may still report the failure at the old address.
-            match a.net.query(B, &b.address(), b"who".to_vec(), PATIENCE).await {
+            match a.net.query(B, &b.address(), b"who".to_vec(), TIMEOUT).await {
                 Ok(answer) => return answer,
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
     };
     let answer =
-        tokio::time::timeout(PATIENCE, answered).await.expect("the query arrives at the new address");
+        tokio::time::timeout(TIMEOUT, answered).await.expect("the query arrives at the new address");
     assert_eq!(answer, b"M1 asks who");
     // The membership takes precedence over the address of a query.
     a.net.set_addresses(BTreeMap::from([(B, b.address())]));
-    assert_eq!(a.net.query(B, "127.0.0.1:1", b"two".to_vec(), PATIENCE).await.unwrap(), b"M1 asks two");
+    assert_eq!(a.net.query(B, "127.0.0.1:1", b"two".to_vec(), TIMEOUT).await.unwrap(), b"M1 asks two");
 }
 
 #[tokio::test]
 async fn query_of_a_member_to_itself_is_rejected() {
     let a = start(settings(A)).await;
-    let refused = a.net.query(A, &a.address(), b"why".to_vec(), PATIENCE).await.unwrap_err();
+    let refused = a.net.query(A, &a.address(), b"why".to_vec(), TIMEOUT).await.unwrap_err();
     assert!(refused.to_string().contains("this member itself"), "{refused}");
     assert!(a.net.shared.peer(A).is_none(), "no task keeps dialling it");
 }
@@ -115,7 +115,7 @@ async fn query_of_a_member_to_itself_is_rejected() {
 #[tokio::test]
 async fn query_can_be_sent_to_an_address_without_a_member_id() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    let answer = a.net.query_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
+    let answer = a.net.query_address(&b.address(), b"hello".to_vec(), TIMEOUT).await;
     assert_eq!(answer.unwrap(), b"M1 asks hello");
 }
 
@@ -124,21 +124,21 @@ async fn unanswered_query_times_out() {
     let (a, b) = pair(|_| ()).await;
     let late = a.net.query(B, "", b"never".to_vec(), Duration::from_millis(10)).await.unwrap_err();
     assert!(late.0.contains("no answer from M2"), "{late}");
-    let asked = a.net.query(B, "", b"never".to_vec(), PATIENCE);
+    let query = a.net.query(B, "", b"never".to_vec(), TIMEOUT);
     let stopped = async {
-        until("the question arrived", || b.net.counters().bytes_in.get() > 0).await;
+        until("the query arrived", || b.net.counters().bytes_in.get() > 0).await;
         b.net.stop().await;
     };
-    let (broken, ()) = tokio::join!(asked, stopped);
+    let (broken, ()) = tokio::join!(query, stopped);
     broken.unwrap_err();
-    let nobody = a.net.query(MemberId(9), "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
-    assert!(nobody.0.contains("cannot reach M9"), "{nobody}");
+    let unreachable = a.net.query(MemberId(9), "127.0.0.1:1", b"who".to_vec(), TIMEOUT).await.unwrap_err();
+    assert!(unreachable.0.contains("cannot reach M9"), "{unreachable}");
 }
 
 #[tokio::test]
 async fn queries_in_progress_are_limited() {
     let (a, b) = pair(|settings| settings.limits.queries = 2).await;
-    let query = |text: &str| a.net.query(B, "", text.into(), PATIENCE);
+    let query = |text: &str| a.net.query(B, "", text.into(), TIMEOUT);
     tokio::select! {
         _ = query("never") => panic!("no answer was to come"),
         _ = query("never") => panic!("no answer was to come"),
@@ -173,16 +173,16 @@ async fn restarted_member_is_reconnected_and_no_frame_is_sent_twice() {
 /// The delay between attempts is longer than the test.
 #[tokio::test]
 async fn new_address_and_a_peer_that_connects_are_dialled_at_once() {
-    let mut patient = settings(A);
-    patient.limits.backoff_least = PATIENCE * 10;
-    patient.limits.backoff_most = PATIENCE * 10;
-    let (a, b) = (start(patient.clone()).await, start(settings(B)).await);
+    let mut slow = settings(A);
+    slow.limits.backoff_least = TIMEOUT * 10;
+    slow.limits.backoff_most = TIMEOUT * 10;
+    let (a, b) = (start(slow.clone()).await, start(settings(B)).await);
     a.dial(B, "127.0.0.1:1");
     until("the attempt failed", || a.net.counters().connects_failed.get() == 1).await;
     a.dial(B, b.address());
     a.connected_to(B).await;
 
-    let c = start(Settings { me: MemberId(3), ..patient }).await;
+    let c = start(Settings { me: MemberId(3), ..slow }).await;
     // No process listens there yet.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
@@ -199,7 +199,7 @@ async fn member_without_an_address_is_disconnected() {
     let (a, b) = pair(|_| ()).await;
     a.net.set_addresses(BTreeMap::new());
     until("gone", || !a.net.is_connected(B)).await;
-    a.send(B, "nobody there");
+    a.send(B, "no address");
     assert_eq!(a.net.counters().dropped.get(), 1);
     assert!(b.seen.frames().is_empty());
 }

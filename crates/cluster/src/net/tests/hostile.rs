@@ -55,7 +55,7 @@ impl Hand {
     /// Waits until the other side has closed the connection.
     async fn sees_the_end(mut self) {
         let mut rest = Vec::new();
-        let closed = tokio::time::timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
+        let closed = tokio::time::timeout(TIMEOUT, self.stream.read_to_end(&mut rest)).await;
         // Closed in order, or reset because bytes were unread.
         let _ = closed.expect("the other side was to close");
     }
@@ -91,7 +91,7 @@ async fn rejected_dialler_gets_the_reason_and_backs_off() {
     let b = start(Settings { cluster: "river".into(), ..settings(B) }).await;
     a.dial(B, b.address());
     until("refused", || a.net.counters().refused(Refusal::Hello) > 0).await;
-    let asked = a.net.query(B, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    let asked = a.net.query(B, "", b"who".to_vec(), TIMEOUT).await.unwrap_err();
     assert!(asked.0.contains("it belongs to the cluster \"river\""), "{asked}");
     assert!(b.seen.frames().is_empty());
 }
@@ -294,9 +294,9 @@ async fn idle_connection_is_kept_alive_by_pings() {
         settings.limits.ping_every = Duration::from_millis(10);
     })
     .await;
-    let heard = (a.net.counters().bytes_in.get(), b.net.counters().bytes_in.get());
+    let before = (a.net.counters().bytes_in.get(), b.net.counters().bytes_in.get());
     until("pings both ways", || {
-        a.net.counters().bytes_in.get() > heard.0 + 50 && b.net.counters().bytes_in.get() > heard.1 + 50
+        a.net.counters().bytes_in.get() > before.0 + 50 && b.net.counters().bytes_in.get() > before.1 + 50
     })
     .await;
     assert_eq!(a.net.counters().connects.get(), 1);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// Timeout that is long enough for any machine. Only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const A: MemberId = MemberId(1);
 const B: MemberId = MemberId(2);
@@ -107,9 +107,9 @@ fn settings(me: MemberId) -> Settings {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     // Limits that a test does not check must not end it on a slow machine.
     let limits = Limits {
-        silence: PATIENCE,
-        hello_within: PATIENCE,
-        connect_within: PATIENCE,
+        silence: TIMEOUT,
+        hello_within: TIMEOUT,
+        connect_within: TIMEOUT,
         backoff_most: Duration::from_millis(50),
         ..Limits::default()
     };
@@ -185,7 +185,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("timeout: {what}"));
+    tokio::time::timeout(TIMEOUT, waited).await.unwrap_or_else(|_| panic!("timeout: {what}"));
 }
 
 fn issued(authority: &Authority, member: MemberId) -> Tls {

@@ -1,6 +1,6 @@
 //! Concurrent senders on one connection.
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::net::connection;
 use crate::net::counters::Counters;
 use crate::net::outbox::Outbox;
@@ -23,11 +23,11 @@ async fn frames(mut from: impl AsyncRead + Unpin, count: usize) -> Vec<Vec<u8>> 
             }
         }
     };
-    timeout(PATIENCE, reading).await.expect("the frames arrive");
+    timeout(TIMEOUT, reading).await.expect("the frames arrive");
     frames
 }
 
-fn say(outbox: &Outbox, bytes: &[u8]) {
+fn send(outbox: &Outbox, bytes: &[u8]) {
     outbox.put(RecordHeader::Frame, LONGEST, |out| out.extend(bytes)).expect("there is room");
 }
 
@@ -36,16 +36,16 @@ async fn flush_writes_inline_what_fits_and_the_task_writes_the_rest() {
     let (near, mut far) = tokio::io::duplex(64);
     let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
     let _connected = outbox.connect(Box::new(near), 1 << 20, 0);
-    say(&outbox, b"short");
+    send(&outbox, b"short");
     assert_eq!(counters.writes.get(), 0);
     outbox.flush(&counters);
     assert_eq!((counters.writes.get(), outbox.pending_bytes()), (1, 0));
     assert_eq!(frames(&mut far, 1).await, [b"short"]);
     // Longer than the pipe: no task reads yet, so the rest has to wait.
-    say(&outbox, &[7; 500]);
+    send(&outbox, &[7; 500]);
     outbox.flush(&counters);
     assert!((1..500).contains(&outbox.pending_bytes()));
-    say(&outbox, b"after it");
+    send(&outbox, b"after it");
     outbox.flush(&counters);
     let read = tokio::select! {
         _ = connection::write(&outbox, &counters) => panic!("the pipe is sound"),
@@ -56,16 +56,16 @@ async fn flush_writes_inline_what_fits_and_the_task_writes_the_rest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_of_concurrent_senders_arrive_whole_and_in_order() {
-    const SPEAKERS: usize = 4;
+    const SENDERS: usize = 4;
     const EACH: usize = 2_000;
     let (near, far) = tokio::io::duplex(300);
     let outbox = Arc::new(Outbox::new(1 << 24));
-    let said: Vec<_> = (0..SPEAKERS)
-        .map(|speaker| {
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|sender| {
             let outbox = outbox.clone();
             move || {
                 for number in 0..EACH {
-                    say(&outbox, format!("{speaker} {number}").as_bytes());
+                    send(&outbox, format!("{sender} {number}").as_bytes());
                     outbox.flush(&Counters::default());
                 }
             }
@@ -76,18 +76,18 @@ async fn records_of_concurrent_senders_arrive_whole_and_in_order() {
     let _connected = outbox.connect(Box::new(near), 1 << 24, 0);
     let read = tokio::select! {
         _ = connection::write(&outbox, &counters) => panic!("the pipe is sound"),
-        read = frames(far, SPEAKERS * EACH) => read,
+        read = frames(far, SENDERS * EACH) => read,
     };
-    said.into_iter().for_each(|speaker| speaker.join().expect("no panic"));
-    let mut next = [0; SPEAKERS];
+    senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
+    let mut next = [0; SENDERS];
     for frame in read {
         let text = String::from_utf8(frame).expect("text");
-        let (speaker, number) = text.split_once(' ').expect("two words");
-        let next = &mut next[speaker.parse::<usize>().expect("a number")];
+        let (sender, number) = text.split_once(' ').expect("a sender and a number");
+        let next = &mut next[sender.parse::<usize>().expect("a number")];
         assert_eq!(number.parse(), Ok(*next));
         *next += 1;
     }
-    assert_eq!(next, [EACH; SPEAKERS]);
+    assert_eq!(next, [EACH; SENDERS]);
 }
 
 #[tokio::test]
@@ -95,14 +95,14 @@ async fn bytes_taken_for_one_connection_are_not_written_to_the_next() {
     let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
     let (first, _lost) = tokio::io::duplex(64);
     let connected = outbox.connect(Box::new(first), 1 << 20, 1 << 20);
-    say(&outbox, &[7; 500]);
+    send(&outbox, &[7; 500]);
     outbox.flush(&counters);
     let taken = outbox.taken().await.expect("the pipe is sound");
     drop(connected);
     let (second, far) = tokio::io::duplex(64);
     let _connected = outbox.connect(Box::new(second), 1 << 20, 0);
     outbox.give_back(taken, false);
-    say(&outbox, b"new");
+    send(&outbox, b"new");
     outbox.flush(&counters);
     assert_eq!(frames(far, 1).await, [b"new"]);
 }
@@ -113,8 +113,8 @@ async fn connection_that_breaks_during_an_inline_write_is_closed_by_its_task() {
     let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
     let _connected = outbox.connect(Box::new(near), 1 << 20, 0);
     drop(far);
-    say(&outbox, b"to nobody");
+    send(&outbox, b"to no reader");
     outbox.flush(&counters);
-    let ended = timeout(PATIENCE, connection::write(&outbox, &counters)).await.expect("it ends");
+    let ended = timeout(TIMEOUT, connection::write(&outbox, &counters)).await.expect("it ends");
     assert!(ended.to_string().contains("broken pipe"), "{ended}");
 }

@@ -25,9 +25,9 @@ async fn members_of_one_authority_connect() {
     let (a, b) = pair(|settings| settings.tls = Some(issued(&authority, settings.me))).await;
     a.send(B, "hello");
     until("a frame", || b.seen.texts() == ["hello"]).await;
-    let answer = b.net.query(A, "", vec![b'x'; 100_000], PATIENCE).await.unwrap();
+    let answer = b.net.query(A, "", vec![b'x'; 100_000], TIMEOUT).await.unwrap();
     assert_eq!(answer.len(), 100_000 + "M2 asks ".len());
-    let first_contact = a.net.query_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
+    let first_contact = a.net.query_address(&b.address(), b"hello".to_vec(), TIMEOUT).await;
     assert_eq!(first_contact.unwrap(), b"M1 asks hello");
 }
 
@@ -48,7 +48,7 @@ async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     let tls = issued(&authority, MemberId(3));
     let liar = crate::net::dial::Dialler::pretending(B, "canal", token(), &tls);
     let counters = crate::net::counters::Counters::default();
-    let error = liar.query(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
+    let error = liar.query(&a.address(), b"let me in", TIMEOUT, &counters).await.unwrap_err();
     assert!(error.0.contains("does not name the member that shows it"), "{error}");
     assert_eq!(a.net.counters().refused(Refusal::Identity), 1);
 
@@ -91,7 +91,7 @@ async fn an_expired_certificate_is_refused_at_the_start_and_by_others() {
     let a = with_tls(A, issued(&authority, A)).await;
     let late = crate::net::dial::Dialler::pretending(B, "canal", token(), &expired);
     let counters = crate::net::counters::Counters::default();
-    late.query(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
+    late.query(&a.address(), b"let me in", TIMEOUT, &counters).await.unwrap_err();
     until("refused", || a.net.counters().refused(Refusal::Handshake) == 1).await;
 }
 

@@ -54,7 +54,7 @@ async fn members_with_different_join_tokens_refuse_each_other_with_the_reason() 
     b.send(A, "a secret");
     until("refused by the listener", || a.net.counters().refused(Refusal::Token) > 0).await;
     until("refused by the dialler", || b.net.counters().refused(Refusal::Token) > 0).await;
-    let error = b.net.query(A, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    let error = b.net.query(A, "", b"who".to_vec(), TIMEOUT).await.unwrap_err();
     assert!(error.0.contains("different join tokens"), "{error}");
     assert!(a.seen.frames().is_empty());
 }
@@ -91,7 +91,7 @@ async fn a_recorded_greeting_is_of_no_use_later() {
         stream.write_all(&hello::encode(&confirm)).await.unwrap();
         if confirmed.replace(confirm).is_some() {
             let mut rest = Vec::new();
-            let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+            let closed = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await;
             closed.expect("the repeated greeting was to be refused").ok();
         } else {
             let mut ping = [0];
@@ -131,10 +131,10 @@ async fn queries_of_a_certificate_that_names_no_member_are_rejected() {
 
 #[tokio::test]
 async fn silent_connections_do_not_keep_a_member_out() {
-    let mut patient = settings(A);
+    let mut slow = settings(A);
     // Longer than this test: the silent connections do not close by themselves.
-    patient.limits.hello_within = PATIENCE * 10;
-    let a = start(patient).await;
+    slow.limits.hello_within = TIMEOUT * 10;
+    let a = start(slow).await;
     let mut silent = Vec::new();
     for _ in 0..2 * a.net.shared.dialler.limits.unauthenticated + 6 {
         silent.push(TcpStream::connect(a.listens()).await.unwrap());
