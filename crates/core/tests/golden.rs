@@ -13,7 +13,7 @@ use lockkeeper_core::algorithms::{
     token_ring_parked, token_ring_recovering,
 };
 use lockkeeper_core::any::{self, AnySite};
-use lockkeeper_core::elections::relay::Letter;
+use lockkeeper_core::elections::relay::RingMessage;
 use lockkeeper_core::elections::{bully, elector, ring_election};
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::settings::Settings;
@@ -318,18 +318,18 @@ fn kinds_of_coordinator_algorithms(golden: &mut Golden) {
     use bully::Message as Bully;
     use elector::Message as Elector;
     use ring_election::Body;
-    let body = |body| Elector::Ring(Letter::Body { number: 25, body });
+    let body = |body| Elector::Ring(RingMessage::Body { number: 25, body });
     golden.values(
         "election",
         &every_variant!(Elector {
             "bully-election": Elector::Bully(Bully::Election) => Elector::Bully(Bully::Election),
             "bully-ok": Elector::Bully(Bully::Ok) => Elector::Bully(Bully::Ok),
             "bully-coordinator": Elector::Bully(Bully::Coordinator) => Elector::Bully(Bully::Coordinator),
-            "ring-election": Elector::Ring(Letter::Body { body: Body::Election { .. }, .. }) =>
+            "ring-election": Elector::Ring(RingMessage::Body { body: Body::Election { .. }, .. }) =>
                 body(Body::Election { round: 26, list: vec![THREE] }),
-            "ring-coordinator": Elector::Ring(Letter::Body { body: Body::Coordinator { .. }, .. }) =>
-                body(Body::Coordinator { round: 27, leader: THREE, told: vec![SiteId(1)] }),
-            "ring-ack": Elector::Ring(Letter::Ack { .. }) => Elector::Ring(Letter::Ack { number: 28 }),
+            "ring-coordinator": Elector::Ring(RingMessage::Body { body: Body::Coordinator { .. }, .. }) =>
+                body(Body::Coordinator { round: 27, leader: THREE, informed: vec![SiteId(1)] }),
+            "ring-ack": Elector::Ring(RingMessage::Ack { .. }) => Elector::Ring(RingMessage::Ack { number: 28 }),
         }),
     );
 }

@@ -81,7 +81,7 @@ crate::rules! {
         Chooses: "starts to choose and asks all other sites for their number",
         /// The doorway.
         Compares: "has one more number to compare with",
-        /// The end of the doorway.
+        /// The end of the doorway: all numbers are known.
         TakesTicket: "takes a number larger than all it has seen, and stops choosing",
         /// The first loop of the bakery.
         SeesChosen: "knows that the other site is not choosing, and asks whether it comes first",
@@ -135,10 +135,10 @@ impl BakeryMessages {
         self.await_chosen.clear();
         self.missing.extend(out.others());
         out.broadcast(Message::AwaitChosen);
-        self.enter_if_behind_nobody(out);
+        self.enter_if_first(out);
     }
 
-    fn enter_if_behind_nobody(&mut self, out: &mut Out<Self>) {
+    fn enter_if_first(&mut self, out: &mut Out<Self>) {
         if self.missing.is_empty() {
             out.rule(Rule::Enters);
             self.phase = Phase::Inside;
@@ -213,7 +213,7 @@ impl Protocol for BakeryMessages {
             Message::Turn => {
                 out.rule(Rule::IsBefore);
                 self.missing.remove(from);
-                self.enter_if_behind_nobody(out);
+                self.enter_if_first(out);
             }
         }
     }

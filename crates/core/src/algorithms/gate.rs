@@ -162,7 +162,7 @@ impl<P: MutualExclusion> Gate<P> {
                 shared.used = shared.used.saturating_sub(1);
                 if shared.recalled {
                     shared.give_up(out.me());
-                    if self.tell_recallers(out) {
+                    if self.answer_recallers(out) {
                         out.rule(Rule::gate(GateRule::Answers));
                     }
                     self.clear(out);
@@ -273,33 +273,35 @@ impl<P: MutualExclusion> Gate<P> {
     }
 
     /// Stores the registrations of other sites from a message. Of its own registration this site has the latest state.
-    fn hear(&mut self, register: &Register, me: SiteId) {
+    fn merge(&mut self, register: &Register, me: SiteId) {
         for &entry in register.iter().filter(|entry| entry.site != me) {
             self.shared.get_or_insert_default().register.note(entry);
         }
     }
 
     /// Handles a recall of this site's registration: the recaller waits until fewer units are left.
-    fn recalled(&mut self, from: SiteId, told: Option<Entry>, all: bool, out: &mut Out<Self>) {
+    fn recalled(&mut self, from: SiteId, registration: Option<Entry>, all: bool, out: &mut Out<Self>) {
         let me = out.me();
         let Some(shared) = &mut self.shared else { return };
         // A site that recalled an earlier registration does not wait any more: it left the section before this one was
         // made.
-        let is_present = |told: &Entry| shared.register.of(me).is_some_and(|own| own.version == told.version);
-        let Some(told) = told.filter(is_present) else { return };
+        let is_present = |registration: &Entry| {
+            shared.register.of(me).is_some_and(|own| own.version == registration.version)
+        };
+        let Some(registration) = registration.filter(is_present) else { return };
         shared.give_up(me);
-        let too_many = if all { 1 } else { told.units };
+        let too_many = if all { 1 } else { registration.units };
         match shared.recallers.iter_mut().find(|(site, _)| *site == from) {
             Some((_, before)) => *before = too_many.min(*before),
             None => shared.recallers.push((from, too_many)),
         }
         let later = shared.used >= too_many;
         out.rule(Rule::gate(if later { GateRule::AnswersLater } else { GateRule::AnswersAtOnce }));
-        self.tell_recallers(out);
+        self.answer_recallers(out);
     }
 
     /// Answers the recallers that wait for fewer units than are left now. Returns whether there were any.
-    fn tell_recallers(&mut self, out: &mut Out<Self>) -> bool {
+    fn answer_recallers(&mut self, out: &mut Out<Self>) -> bool {
         let Some(shared) = &mut self.shared else { return false };
         let left = shared.register.of(out.me()).map_or(0, |own| own.units);
         let answered: Vec<SiteId> =
@@ -330,7 +332,7 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
 
     fn message(&mut self, from: SiteId, message: Self::Message, out: &mut Out<Self>) {
         let Message { register, content } = message;
-        self.hear(&register, out.me());
+        self.merge(&register, out.me());
         match content {
             Content::Inner(message) => self.below(out, |inner, out| inner.message(from, message, out)),
             Content::Recall { all } => self.recalled(from, register.of(out.me()).copied(), all, out),

@@ -79,7 +79,7 @@ crate::rules! {
         /// Only with suppressed replies.
         Suppresses: "puts the request into its queue; its own pending request serves as the acknowledgement",
         /// Rule 5(ii), also called L1.
-        Hears: "has now a later message from the sender than its own request (L1)",
+        ReceivesLater: "has now a later message from the sender than its own request (L1)",
         /// Rule 5, L1 and L2 together.
         Enters: "has a later message from every site (L1), its request is first in its queue (L2): it enters",
         /// Rule 3.
@@ -108,7 +108,7 @@ pub struct Queueing<V> {
     /// The time of the site's own pending request.
     requested: u64,
     /// The sites that have not sent a later message than the site's own pending request.
-    unheard: SiteSet,
+    awaited: SiteSet,
     variant: PhantomData<V>,
 }
 
@@ -133,7 +133,7 @@ impl<V: Variant> Queueing<V> {
         // Example: S2 has requested with (2, S2), and its queue is (1, S1), (2, S2). Even with a later message from
         // every site (L1) it waits until RELEASE from S1 makes its own request the first one (L2).
         let waiting = self.phase == Phase::Waiting;
-        if waiting && self.queue.front() == Some(&self.own_request()) && self.unheard.is_empty() {
+        if waiting && self.queue.front() == Some(&self.own_request()) && self.awaited.is_empty() {
             out.rule(Rule::Enters);
             self.phase = Phase::Inside;
             out.output(Entered);
@@ -155,7 +155,7 @@ impl<V: Variant> Protocol for Queueing<V> {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = now;
-                self.unheard.extend(out.others());
+                self.awaited.extend(out.others());
                 self.insert(self.own_request());
                 out.broadcast(Message::Request(now));
                 self.enter_if_possible(out);
@@ -189,8 +189,8 @@ impl<V: Variant> Protocol for Queueing<V> {
                 self.remove_request_of(from);
             }
         }
-        if self.phase == Phase::Waiting && sent > self.own_request() && self.unheard.remove(from) {
-            out.rule(Rule::Hears);
+        if self.phase == Phase::Waiting && sent > self.own_request() && self.awaited.remove(from) {
+            out.rule(Rule::ReceivesLater);
         }
         self.enter_if_possible(out);
     }
@@ -206,7 +206,7 @@ impl<V: Variant> Protocol for Queueing<V> {
             Field::new("request queue", list(&self.queue, "empty")),
         ];
         if self.phase == Phase::Waiting {
-            fields.push(Field::new("not yet heard from", &self.unheard));
+            fields.push(Field::new("awaits a later message of", &self.awaited));
         }
         fields
     }
@@ -216,7 +216,7 @@ impl<V: Variant> Protocol for Queueing<V> {
             return Vec::new();
         }
         let first = self.queue.front().map(|request| request.site).filter(|&site| site != self.me);
-        let mut sites: Vec<SiteId> = self.unheard.iter().chain(first).collect();
+        let mut sites: Vec<SiteId> = self.awaited.iter().chain(first).collect();
         sites.sort();
         sites.dedup();
         sites
@@ -235,7 +235,7 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
             phase: setup.phase_of(me),
             queue,
             requested: 0,
-            unheard: SiteSet::none(setup.sites),
+            awaited: SiteSet::none(setup.sites),
             variant: PhantomData,
         }
     }

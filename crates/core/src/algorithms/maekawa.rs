@@ -383,10 +383,10 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
 
     fn start(me: SiteId, setup: &Setup<Options<V>>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
-        let (fallback, nobody) = (setup.options.fallback.clone(), SiteSet::none(setup.sites));
+        let (fallback, none) = (setup.options.fallback.clone(), SiteSet::none(setup.sites));
         // The holder has the votes of its quorum; its request is older than any other.
         let held_by = setup.holder().filter(|&holder| quorum_of(holder).contains(&me));
-        let mut votes = nobody.clone();
+        let mut votes = none.clone();
         if setup.holder() == Some(me) {
             votes.extend(quorum_of(me));
         }
@@ -398,8 +398,8 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             fallback: fallback.map(|(other, timeout)| (other.quorum_of(me, setup.sites), timeout)),
             requested: 0,
             votes,
-            failed: nobody.clone(),
-            inquiring: nobody,
+            failed: none.clone(),
+            inquiring: none,
             arbiter: Arbiter {
                 voted_for: held_by.map(|site| Timestamp { time: 0, site }),
                 inquired: false,

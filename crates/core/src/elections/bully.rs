@@ -60,7 +60,7 @@ crate::rules! {
         /// A lower site campaigns.
         Answers: "answers the lower site",
         /// A higher site is up.
-        SitsBack: "hears that a higher site is there and sits back",
+        SitsBack: "learns that a higher site is up, and waits",
         /// No OK in time, or there is no higher site.
         Announces: "finds no higher site that is up and announces itself",
         /// The outcome.

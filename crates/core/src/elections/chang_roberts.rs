@@ -19,7 +19,7 @@
 //! **Pitfalls.** The number of a dead candidate does not return to its owner and would circulate for ever. The site
 //! that would have to send it to its owner notices, stops it and starts the next round.
 
-use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
+use super::relay::{Direction, Overdue, Relay, RingMessage, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::list;
 use crate::settings::{OptionsError, Setting, Settings};
@@ -29,18 +29,18 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The content of a letter.
+/// The content of a forwarded message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Body {
-    /// The role of the site that the letter names.
+    /// The role of the site that the message names.
     pub news: News,
-    /// The site that the letter names.
+    /// The site that the message names.
     pub site: SiteId,
     /// The round of the election.
     pub round: u32,
 }
 
-/// The role of the site that a letter names.
+/// The role of the site that a message names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum News {
     /// It is a candidate.
@@ -64,7 +64,7 @@ impl fmt::Display for Body {
 }
 
 /// A message between sites.
-pub type Message = Letter<Body>;
+pub type Message = RingMessage<Body>;
 
 crate::rules! {
     /// The rules of the algorithm.
@@ -80,17 +80,17 @@ crate::rules! {
         /// Its own number comes back.
         Wins: "gets its own number back and leads",
         /// The outcome.
-        Accepts: "accepts the leader and forwards the letter",
-        /// The letter returns to the leader.
+        Accepts: "accepts the leader and forwards the message",
+        /// The message returns to the leader.
         Ends: "leads, and all sites know it",
-        /// The letter is of a round that is over.
-        IgnoresOld: "ignores a letter that is out of date",
+        /// The message is of a round that is over.
+        IgnoresOld: "ignores a message that is out of date",
         /// A lower site leads, because this one was down when the numbers went round.
         Objects: "is higher than the leader, and starts again",
         /// No acknowledgement.
         PassesOver: "skips the successor, which does not answer",
-        /// No acknowledgement from the very site that the letter names.
-        Orphaned: "stops the letter, because the site that it names does not answer",
+        /// No acknowledgement from the very site that the message names.
+        Orphaned: "stops the message, because the site that it names does not answer",
     }
 }
 
@@ -209,9 +209,9 @@ impl Protocol for ChangRoberts {
 
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
         match message {
-            Letter::Ack { number } => self.relay.acknowledged(from, number, out),
-            Letter::Body { number, body: Body { news, site, round } } => {
-                out.send(from, Letter::Ack { number });
+            RingMessage::Ack { number } => self.relay.acknowledged(from, number, out),
+            RingMessage::Body { number, body: Body { news, site, round } } => {
+                out.send(from, RingMessage::Ack { number });
                 match news {
                     News::Election => self.election(site, round, out),
                     News::Coordinator => self.coordinator(site, round, out),
@@ -238,7 +238,7 @@ impl Protocol for ChangRoberts {
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
         // Outside of an election, only the death of the leader matters. During one, that is no news: the election is
-        // looking for a new leader anyway. But any other site that dies may have lost a letter: start a new round.
+        // looking for a new leader anyway. But any other site that dies may have lost a message: start a new round.
         if (self.leader == Some(site)) != self.takes_part {
             self.campaign(out);
         }
@@ -297,7 +297,7 @@ impl Election for ChangRoberts {
         if n < 3 {
             return Vec::new();
         }
-        // A letter that reaches a live site is acknowledged; one to a dead site is not.
+        // A message that reaches a live site is acknowledged; one to a dead site is not.
         let count = |election, coordinator, failed| {
             vec![
                 ("ELECTION", election),

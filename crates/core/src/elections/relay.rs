@@ -1,7 +1,7 @@
 //! Forwarding along a ring some of whose sites are dead.
 //!
-//! A site sends a letter to its successor and waits for an acknowledgement. If none arrives in time, it takes the
-//! successor for dead and sends the letter to the next site. This needs no failure detector, only the bound on delays
+//! A site sends a message to its successor and waits for an acknowledgement. If none arrives in time, it takes the
+//! successor for dead and sends the message to the next site. This needs no failure detector, only the bound on delays
 //! that elections assume anyway; over TCP the acknowledgement would be the transport's. It is counted under its own
 //! name, ACK, so that the counts of ELECTION and COORDINATOR are those of the papers. A site does not remember dead
 //! successors: they may be back.
@@ -16,24 +16,24 @@ use serde::{Deserialize, Serialize};
 /// The round of a site that has just come up and does not know the current round.
 pub const UNKNOWN: u32 = 0;
 
-/// A message along the ring: a letter or its acknowledgement.
+/// A message along the ring: a forwarded message, or its acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Letter<B> {
-    /// A letter.
+pub enum RingMessage<B> {
+    /// A forwarded message.
     Body {
-        /// The sender's number for the letter.
+        /// The sender's number for the message.
         number: u32,
-        /// The content of the letter.
+        /// The content of the message.
         body: B,
     },
-    /// The acknowledgement of a letter.
+    /// The acknowledgement of a message.
     Ack {
-        /// The sender's number for the letter.
+        /// The sender's number for the message.
         number: u32,
     },
 }
 
-impl<B: Vocabulary> Vocabulary for Letter<B> {
+impl<B: Vocabulary> Vocabulary for RingMessage<B> {
     const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR"), Word::enter("ACK")];
 
     fn word(&self) -> usize {
@@ -44,7 +44,7 @@ impl<B: Vocabulary> Vocabulary for Letter<B> {
     }
 }
 
-impl<B: fmt::Display> fmt::Display for Letter<B> {
+impl<B: fmt::Display> fmt::Display for RingMessage<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body { body, .. } => body.fmt(f),
@@ -53,7 +53,7 @@ impl<B: fmt::Display> fmt::Display for Letter<B> {
     }
 }
 
-/// The timer of a letter whose acknowledgement is overdue.
+/// The timer of a message whose acknowledgement is overdue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Overdue(pub u32);
 
@@ -67,19 +67,19 @@ pub enum Direction {
     Down,
 }
 
-/// A site's position on the ring, and the letters that it has sent and that are not acknowledged.
+/// A site's position on the ring, and the messages that it has sent and that are not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relay<B> {
     me: SiteId,
     sites: usize,
     direction: Direction,
     timeout_milli_t: u64,
-    /// The letters by number. Numbers are reused, so that a site that repeats its actions returns to the same state.
+    /// The messages by number. Numbers are reused, so that a site that repeats its actions returns to the same state.
     unacknowledged: Vec<Option<(SiteId, B)>>,
 }
 
 impl<B: Clone> Relay<B> {
-    /// The position of a site that has not sent a letter yet.
+    /// The position of a site that has not sent a message yet.
     pub fn new(me: SiteId, sites: usize, direction: Direction, timeout_milli_t: u64) -> Self {
         Self { me, sites, direction, timeout_milli_t, unacknowledged: Vec::new() }
     }
@@ -91,25 +91,25 @@ impl<B: Clone> Relay<B> {
         }
     }
 
-    /// Sends a letter to the successor.
+    /// Sends a message to the successor.
     pub fn hand_on<P>(&mut self, body: B, out: &mut Out<P>)
     where
-        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+        P: Protocol<Message = RingMessage<B>, Timer = Overdue>,
     {
         self.hand_to(self.after(self.me), body, out);
     }
 
-    /// Sends a letter that `dead` did not acknowledge to the successor of `dead`.
+    /// Sends a message that `dead` did not acknowledge to the successor of `dead`.
     pub fn pass_over<P>(&mut self, dead: SiteId, body: B, out: &mut Out<P>)
     where
-        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+        P: Protocol<Message = RingMessage<B>, Timer = Overdue>,
     {
         self.hand_to(self.after(dead), body, out);
     }
 
     fn hand_to<P>(&mut self, to: SiteId, body: B, out: &mut Out<P>)
     where
-        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+        P: Protocol<Message = RingMessage<B>, Timer = Overdue>,
     {
         let free = self.unacknowledged.iter().position(Option::is_none);
         let place = free.unwrap_or(self.unacknowledged.len());
@@ -119,13 +119,13 @@ impl<B: Clone> Relay<B> {
         self.unacknowledged[place] = Some((to, body.clone()));
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         out.arm(Overdue(number), self.timeout_milli_t);
-        out.send(to, Letter::Body { number, body });
+        out.send(to, RingMessage::Body { number, body });
     }
 
     /// Handles an acknowledgement.
     pub fn acknowledged<P>(&mut self, from: SiteId, number: u32, out: &mut Out<P>)
     where
-        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+        P: Protocol<Message = RingMessage<B>, Timer = Overdue>,
     {
         let place = self.unacknowledged.get_mut(number as usize);
         if place.is_some_and(|place| place.take_if(|(to, _)| *to == from).is_some()) {
@@ -134,11 +134,11 @@ impl<B: Clone> Relay<B> {
         }
     }
 
-    /// Handles a missing acknowledgement: returns the silent site and the letter.
+    /// Handles a missing acknowledgement: returns the silent site and the message.
     pub fn overdue(&mut self, Overdue(number): Overdue) -> Option<(SiteId, B)> {
-        let letter = self.unacknowledged.get_mut(number as usize)?.take();
+        let message = self.unacknowledged.get_mut(number as usize)?.take();
         self.forget_empty_places();
-        letter
+        message
     }
 
     fn forget_empty_places(&mut self) {

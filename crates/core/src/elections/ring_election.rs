@@ -4,7 +4,7 @@
 //! textbooks describe it (van Steen and Tanenbaum, *Distributed Systems*, section 5.4).
 //!
 //! **Idea.** A site that suspects the leader sends ELECTION round the ring, and every site adds itself to its list.
-//! When the letter has visited all sites, the highest site of the list becomes the leader, and COORDINATOR goes round
+//! When the message has visited all sites, the highest site of the list becomes the leader, and COORDINATOR goes round
 //! to announce it.
 //!
 //! **Assumes** that each site knows the order of the ring, not the number of sites; reliable channels in any order;
@@ -14,14 +14,14 @@
 //! site does not receive, so N ELECTION and N COORDINATOR, 2N for each initiator; 2(N−1) without the failed ones. In
 //! addition 2(N−1) ACK. Letters grow with the list, so that the number of bytes grows with N².
 //!
-//! **Pitfalls.** A letter that only its initiator stops circulates for ever when the initiator has died: here any site
-//! that finds itself on the list knows that the letter has visited all sites. The elected site may have died since it
+//! **Pitfalls.** A message that only its initiator stops circulates for ever when the initiator has died: here any site
+//! that finds itself on the list knows that the message has visited all sites. The elected site may have died since it
 //! put itself on the list: COORDINATOR lists the sites that it has visited, and if the leader is not among them, the
-//! election starts again. A letter of an earlier election may arrive last and name a leader whose death has already
+//! election starts again. A message of an earlier election may arrive last and name a leader whose death has already
 //! been noticed: elections are numbered in rounds, and of two lists of the same round the one that found fewer sites up
 //! went round later.
 
-use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
+use super::relay::{Direction, Overdue, Relay, RingMessage, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::list;
 use crate::settings::{OptionsError, Settings};
@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The content of a letter.
+/// The content of a forwarded message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Body {
     /// Collects the sites that are up.
@@ -48,7 +48,7 @@ pub enum Body {
         /// The elected site.
         leader: SiteId,
         /// The sites visited so far, in the order of the ring.
-        told: Vec<SiteId>,
+        informed: Vec<SiteId>,
     },
 }
 
@@ -64,15 +64,15 @@ impl fmt::Display for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Election { list: there, .. } => write!(f, "ELECTION({})", list(there, "nobody")),
-            Self::Coordinator { leader, told, .. } => {
-                write!(f, "COORDINATOR({leader}; told {})", list(told, "nobody"))
+            Self::Coordinator { leader, informed, .. } => {
+                write!(f, "COORDINATOR({leader}; informed {})", list(informed, "nobody"))
             }
         }
     }
 }
 
 /// A message between sites.
-pub type Message = Letter<Body>;
+pub type Message = RingMessage<Body>;
 
 crate::rules! {
     /// The rules of the algorithm.
@@ -84,13 +84,13 @@ crate::rules! {
         /// On the list already.
         Closes: "finds itself on the list: all sites have been visited, and the highest leads",
         /// The outcome.
-        Accepts: "accepts the leader and forwards the letter",
-        /// The letter has visited all sites.
+        Accepts: "accepts the leader and forwards the message",
+        /// The message has visited all sites.
         Stops: "finds that COORDINATOR has visited all sites",
         /// The elected site is not on COORDINATOR's list.
         StartsAgain: "finds that the leader has died before COORDINATOR reached it",
-        /// The letter is of a round that is over, or of a list that went round earlier.
-        IgnoresOld: "ignores a letter that is out of date",
+        /// The message is of a round that is over, or of a list that went round earlier.
+        IgnoresOld: "ignores a message that is out of date",
         /// A lower site is elected, because this one was down when the list went round.
         Objects: "is higher than the elected site, and starts again",
         /// No acknowledgement.
@@ -162,9 +162,9 @@ impl RingElection {
         }
     }
 
-    fn coordinator(&mut self, round: u32, leader: SiteId, mut told: Vec<SiteId>, out: &mut Out<Self>) {
-        if told.contains(&self.me) {
-            return self.coordinator_returned(round, told.contains(&leader), out);
+    fn coordinator(&mut self, round: u32, leader: SiteId, mut informed: Vec<SiteId>, out: &mut Out<Self>) {
+        if informed.contains(&self.me) {
+            return self.coordinator_returned(round, informed.contains(&leader), out);
         }
         let later = round == self.round && (!self.settled || self.leader.is_none_or(|known| leader <= known));
         if round > self.round || later {
@@ -177,8 +177,8 @@ impl RingElection {
             self.settled = true;
             self.leader = Some(leader);
             out.output(Elected(leader));
-            told.push(self.me);
-            self.relay.hand_on(Body::Coordinator { round, leader, told }, out);
+            informed.push(self.me);
+            self.relay.hand_on(Body::Coordinator { round, leader, informed }, out);
         } else {
             out.rule(Rule::IgnoresOld);
         }
@@ -209,12 +209,14 @@ impl Protocol for RingElection {
 
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
         match message {
-            Letter::Ack { number } => self.relay.acknowledged(from, number, out),
-            Letter::Body { number, body } => {
-                out.send(from, Letter::Ack { number });
+            RingMessage::Ack { number } => self.relay.acknowledged(from, number, out),
+            RingMessage::Body { number, body } => {
+                out.send(from, RingMessage::Ack { number });
                 match body {
                     Body::Election { round, list } => self.election(round, list, out),
-                    Body::Coordinator { round, leader, told } => self.coordinator(round, leader, told, out),
+                    Body::Coordinator { round, leader, informed } => {
+                        self.coordinator(round, leader, informed, out)
+                    }
                 }
             }
         }
@@ -256,7 +258,7 @@ impl Election for RingElection {
                   is dead; channels in any order",
         best: "N ELECTION + N COORDINATOR = 2N for each initiator, and 2(N−1) ACK",
         worst: "the same",
-        crash: "a dead successor is skipped; a letter whose initiator died is stopped by the next site that \
+        crash: "a dead successor is skipped; a message whose initiator died is stopped by the next site that \
                 finds itself on it",
         settings: &[TIMEOUT],
     };

@@ -190,9 +190,9 @@ fn trace_describes_each_step_in_a_sentence() {
     at(&mut spec, 10.0, Action::Crash(site(3)));
     let mut story = Story::default();
     trace(&spec, 1, &mut story).unwrap();
-    let told: Vec<String> = story.lines.iter().map(|(at, line)| format!("{at} {line}")).collect();
+    let lines: Vec<String> = story.lines.iter().map(|(at, line)| format!("{at} {line}")).collect();
     assert_eq!(
-        told,
+        lines,
         [
             "0 S3 leads.",
             "10 S3 crashes.",
@@ -200,7 +200,7 @@ fn trace_describes_each_step_in_a_sentence() {
             "11 S2 receives ELECTION from S1: it answers the lower site; it asks every higher site whether it is there. \
              It sends OK to S1. It sends ELECTION to S3.",
             "11 ELECTION from S1 to S3 is lost.",
-            "12 S1 receives OK from S2: it hears that a higher site is there and sits back.",
+            "12 S1 receives OK from S2: it learns that a higher site is up, and waits.",
             "12 ELECTION from S2 to S3 is lost.",
             "14 a timer of S2 runs out: it finds no higher site that is up and announces itself. \
              It sends COORDINATOR to S1.",
