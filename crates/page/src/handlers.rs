@@ -179,7 +179,7 @@ pub async fn counterexample(
         let run = match failure.scenario() {
             Some(text) => json!(record_scenario(&PlayRequest::new(text), progress)?),
             None => json!({
-                "title": failure.title, "about": failure.story, "scenario": null, "recording": failure.told(),
+                "title": failure.title, "about": failure.story, "scenario": null, "recording": failure.recording(),
             }),
         };
         Ok(json!({ "failure": failure, "film": run }))

@@ -24,7 +24,7 @@ pub struct ClientRequest {
     /// When the client gives up waiting; `None` if it never does.
     pub gives_up_ns: Option<u64>,
     /// When the client repeats the request after its member had no room for the lock.
-    pub asks_again_ns: Option<u64>,
+    pub repeats_at_ns: Option<u64>,
     /// The second acquisition of the same lock, while the first is held.
     pub nested: Nested,
 }
@@ -81,7 +81,7 @@ pub struct Client {
     /// The last messages of links that have ended, each with its destination.
     pub last_messages: Vec<(Peer, ToMember)>,
     /// When it makes the next request.
-    pub next_wish_ns: u64,
+    pub next_request_ns: u64,
     /// When its next wake-up is scheduled; `u64::MAX` if none is.
     pub wake_ns: u64,
     number: u64,
@@ -128,7 +128,7 @@ impl Client {
     /// Creates a client that connects to a random member.
     pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, bug: Option<BugSwitch>) -> Self {
         let member = rng.below(spec.members);
-        let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
+        let next_request_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
         let settings = ClientSettings {
             max_delegation_ns: MAX_DELEGATION_NS,
             ..ClientSettings::new(spec.members).with_bugs(bug)
@@ -137,7 +137,7 @@ impl Client {
             wires: Vec::new(),
             request: None,
             last_messages: Vec::new(),
-            next_wish_ns,
+            next_request_ns,
             wake_ns: 0,
             number,
             sessions: 0,
@@ -240,8 +240,8 @@ impl Client {
         let Some(wire) = self.wires.last_mut() else { return };
         let session = wire.link.session().id();
         if let Some(number) = wire.link.acquire(clock, request.lock_request.clone()) {
-            let (inside, asks_again_ns, nested) = (None, None, Nested::None);
-            self.request = Some(ClientRequest { session, number, inside, asks_again_ns, nested, ..request });
+            let (inside, repeats_at_ns, nested) = (None, None, Nested::None);
+            self.request = Some(ClientRequest { session, number, inside, repeats_at_ns, nested, ..request });
         }
     }
 
@@ -250,7 +250,7 @@ impl Client {
         if let Some(step) = self.look_after_links(clock) {
             return step;
         }
-        if self.request.is_none() && now >= self.next_wish_ns {
+        if self.request.is_none() && now >= self.next_request_ns {
             self.request = self.request(now, clock, spec);
             return Step::Speaks;
         }
@@ -281,7 +281,7 @@ impl Client {
     /// Repeats a request for which the member had no room, after a pause.
     fn request_later(&mut self, now: u64, clock: u64) -> Step {
         let Some(request) = &mut self.request else { return Step::Waits };
-        let at = *request.asks_again_ns.get_or_insert(now + 100 * MS);
+        let at = *request.repeats_at_ns.get_or_insert(now + 100 * MS);
         if now < at {
             return Step::Waits;
         }
@@ -379,7 +379,7 @@ impl Client {
         self.request = None;
         // Some clients request a lock again at once: they may then use a delegation while others wait.
         let at_once = self.rng.chance(0.2);
-        self.next_wish_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
+        self.next_request_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
     }
 
     fn request(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<ClientRequest> {
@@ -401,7 +401,7 @@ impl Client {
             number,
             inside: None,
             gives_up_ns,
-            asks_again_ns: None,
+            repeats_at_ns: None,
             nested,
         })
     }
@@ -440,11 +440,11 @@ impl Client {
     }
 
     /// The true time of the next step. `when` converts a reading of the client's clock to true time.
-    pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
+    pub fn next_wake(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
         let wake = self.wires.iter().map(|wire| wire.link.wake_ns()).min().unwrap_or(u64::MAX);
         let wake = if wake == u64::MAX { u64::MAX } else { when(wake) };
         let own = match &self.request {
-            None => self.next_wish_ns,
+            None => self.next_request_ns,
             Some(request) => match (request.inside, request.nested, request.gives_up_ns) {
                 (Some((_, until)), Nested::Planned(at), _) => until.min(at),
                 (Some((_, until)), ..) => until,
@@ -452,7 +452,7 @@ impl Client {
                 (None, _, None) => u64::MAX,
             },
         };
-        let again = self.request.as_ref().and_then(|request| request.asks_again_ns).unwrap_or(u64::MAX);
+        let again = self.request.as_ref().and_then(|request| request.repeats_at_ns).unwrap_or(u64::MAX);
         wake.min(own).min(again)
     }
 }

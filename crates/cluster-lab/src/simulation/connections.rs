@@ -8,7 +8,7 @@
 
 use super::clients::{Peer, Step};
 use super::faults::Fault;
-use super::observer::{Inside, Property};
+use super::observer::{Inside, NestedFences, Property};
 use super::sim::{ScheduledEvent, Sim};
 use super::spec::MS;
 use lockkeeper_core::MutualExclusion;
@@ -103,7 +103,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             Connects::Closed if wire.boot == peer.boot => wire.link.closed(clock),
             Connects::Closed => return,
         }
-        self.tell(|| peer.session.to_string(), &(how, peer.daemon + 1));
+        self.trace(|| peer.session.to_string(), &(how, peer.daemon + 1));
         self.client_steps(index);
     }
 
@@ -126,13 +126,13 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    pub(super) fn look(&mut self, index: usize) {
+    pub(super) fn drive_client(&mut self, index: usize) {
         let state = self.machines[self.spec.members + index];
         if !state.up {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, ScheduledEvent::Look(index));
+            return self.after(state.paused_until_ns - self.now, ScheduledEvent::Client(index));
         }
         if self.now >= self.clients[index].wake_ns {
             self.clients[index].wake_ns = u64::MAX;
@@ -147,7 +147,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             if let Step::Waits = step {
                 break;
             }
-            self.tell(|| format!("C{index}"), &step);
+            self.trace(|| format!("C{index}"), &step);
             match step {
                 Step::Waits | Step::Speaks => {}
                 Step::Enters => self.enters(index, false),
@@ -163,10 +163,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
         self.client_sends(index);
         let client = &mut self.clients[index];
-        let next = client.next_look(self.now, |reading| clock.when(reading)).max(self.now + 1);
+        let next = client.next_wake(self.now, |reading| clock.when(reading)).max(self.now + 1);
         if next < client.wake_ns {
             client.wake_ns = next;
-            self.after(next - self.now, ScheduledEvent::Look(index));
+            self.after(next - self.now, ScheduledEvent::Client(index));
         }
     }
 
@@ -212,7 +212,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let valid = |other: &Inside| valid.contains(&(other.session, other.number));
         match outer {
             None => self.observer.enters(self.now, &lock, who, fence, valid),
-            Some(outer) => self.observer.enters_nested(self.now, &lock, who, (outer, fence), valid),
+            Some(first) => {
+                let fences = NestedFences { first, nested: fence };
+                self.observer.enters_nested(self.now, &lock, who, fences, valid);
+            }
         }
     }
 

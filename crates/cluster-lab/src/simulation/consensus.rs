@@ -22,17 +22,17 @@ pub trait Reach {
 #[derive(Clone, Debug)]
 pub enum Later {
     /// Checks whether the leader still has a majority.
-    Look,
+    CheckMajority,
     /// Notifies a machine of everything that it does not know yet.
-    Tell(usize),
+    Notify(usize),
     /// The pending proposal is decided, if the leader still has a majority.
     Commit(u64),
     /// A machine learns that it leads in this term.
     Lead(usize, u64),
-    /// The question whether this machine leads reaches the voters.
-    Ask { machine: usize, term: u64, question: u64 },
-    /// Their answer reaches the machine.
-    Answer { machine: usize, question: u64 },
+    /// The query whether this machine leads reaches the voters.
+    Confirm { machine: usize, term: u64, number: u64 },
+    /// Their confirmation reaches the machine.
+    Confirmed { machine: usize, number: u64 },
     /// A voter that has lost its disk gets its vote back.
     Readmit(usize),
 }
@@ -133,10 +133,10 @@ impl Consensus {
         }
         let delay = self.soon();
         later.push((delay, Later::Lead(leader, self.term)));
-        self.tell_all(later);
+        self.notify_all(later);
     }
 
-    fn tell_all(&mut self, later: &mut Vec<(u64, Later)>) {
+    fn notify_all(&mut self, later: &mut Vec<(u64, Later)>) {
         for machine in 0..self.known.len() {
             let very_late = if self.late && self.rng.chance(0.04) {
                 self.rng.below(2_500 * MS as usize) as u64
@@ -144,7 +144,7 @@ impl Consensus {
                 0
             };
             let delay = self.soon() + very_late;
-            later.push((delay, Later::Tell(machine)));
+            later.push((delay, Later::Notify(machine)));
         }
     }
 
@@ -170,10 +170,10 @@ impl Consensus {
             view.since.fill(view.epoch);
         }
         self.decided.push(view);
-        self.tell_all(later);
+        self.notify_all(later);
     }
 
-    /// Forgets what a machine knows: its member has begun a new incarnation, which must be notified of everything
+    /// Forgets what a machine knows: its member has begun a new incarnation, which must be notifications of everything
     /// again.
     pub fn new_life(&mut self, machine: usize, later: &mut Vec<(u64, Later)>) {
         self.known[machine] = 0;
@@ -181,7 +181,7 @@ impl Consensus {
         self.hint[machine] = None;
         self.believes[machine] = None;
         let delay = self.soon();
-        later.push((delay, Later::Tell(machine)));
+        later.push((delay, Later::Notify(machine)));
     }
 
     /// Handles the restart of a machine. Without its disk it has no vote for a while.
@@ -220,8 +220,8 @@ impl Consensus {
                     later.push((delay, Later::Commit(epoch)));
                 }
             }
-            PortRequest::Confirm { number: question, term } => {
-                later.push((delay, Later::Ask { machine, term, question }))
+            PortRequest::Confirm { number, term } => {
+                later.push((delay, Later::Confirm { machine, term, number }))
             }
             // The leader stops leading, and the other voters notice after a while.
             PortRequest::StepDown { term } => {
@@ -233,35 +233,35 @@ impl Consensus {
         }
     }
 
-    /// Handles a scheduled event. Notifications to machines are appended to `told`.
+    /// Handles a scheduled event. Notifications to machines are appended to `notifications`.
     pub fn happens(
         &mut self,
         now: u64,
         what: Later,
         reach: &dyn Reach,
         later: &mut Vec<(u64, Later)>,
-        told: &mut Vec<(usize, PortEvent)>,
+        notifications: &mut Vec<(usize, PortEvent)>,
     ) {
         match what {
-            Later::Look => self.look(now, reach, later),
-            Later::Tell(machine) => self.tell(machine, reach, later, told),
+            Later::CheckMajority => self.check_majority(now, reach, later),
+            Later::Notify(machine) => self.notify(machine, reach, later, notifications),
             Later::Commit(epoch) => self.commit(epoch, reach, later),
-            Later::Lead(machine, term) => self.lead(machine, term, reach, told),
-            Later::Ask { machine, term, question } => {
+            Later::Lead(machine, term) => self.lead(machine, term, reach, notifications),
+            Later::Confirm { machine, term, number } => {
                 if self.leader == Some(machine) && self.term == term && self.has_majority(machine, reach) {
                     let delay = self.soon();
-                    later.push((delay, Later::Answer { machine, question }));
+                    later.push((delay, Later::Confirmed { machine, number }));
                 }
             }
-            Later::Answer { machine, question } => {
-                told.push((machine, PortEvent::Confirmed { number: question }))
+            Later::Confirmed { machine, number } => {
+                notifications.push((machine, PortEvent::Confirmed { number }))
             }
             Later::Readmit(machine) => self.votes[machine] = true,
         }
     }
 
-    fn look(&mut self, now: u64, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
-        later.push((40 * MS, Later::Look));
+    fn check_majority(&mut self, now: u64, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
+        later.push((40 * MS, Later::CheckMajority));
         if let Some(leader) = self.leader.filter(|&leader| self.has_majority(leader, reach)) {
             self.unwell_since_ns = None;
             if self.believes[leader] != Some(self.term) {
@@ -289,49 +289,55 @@ impl Consensus {
     }
 
     /// Notifies a machine of what it does not know, if the leader can reach it.
-    fn tell(
+    fn notify(
         &mut self,
         machine: usize,
         reach: &dyn Reach,
         later: &mut Vec<(u64, Later)>,
-        told: &mut Vec<(usize, PortEvent)>,
+        notifications: &mut Vec<(usize, PortEvent)>,
     ) {
-        let hears =
+        let reaches =
             |leader: usize| reach.awake(machine) && (leader == machine || reach.linked(leader, machine));
-        let Some(leader) = self.leader.filter(|&leader| hears(leader)) else {
-            later.push((100 * MS, Later::Tell(machine)));
+        let Some(leader) = self.leader.filter(|&leader| reaches(leader)) else {
+            later.push((100 * MS, Later::Notify(machine)));
             return;
         };
-        self.catch_up(machine, told);
+        self.catch_up(machine, notifications);
         if self.believes[machine].is_some_and(|term| term < self.term) {
             self.believes[machine] = None;
-            told.push((machine, PortEvent::Deposed));
+            notifications.push((machine, PortEvent::Deposed));
         }
         if self.hint[machine] != Some(leader) {
             self.hint[machine] = Some(leader);
             let id = lockkeeper_member::MemberId(leader as u32 + 1);
-            told.push((machine, PortEvent::Leader(Some(id))));
+            notifications.push((machine, PortEvent::Leader(Some(id))));
         }
     }
 
-    fn catch_up(&mut self, machine: usize, told: &mut Vec<(usize, PortEvent)>) {
+    fn catch_up(&mut self, machine: usize, notifications: &mut Vec<(usize, PortEvent)>) {
         // A machine that has just started, or lacks many views, receives a snapshot, which consists of the newest
         // view.
         let behind = self.decided.len() - self.known[machine];
         let snapshot = self.known[machine] == 0 || behind > FAR_BEHIND;
         let from = if snapshot { self.decided.len().saturating_sub(1) } else { self.known[machine] };
         let news = self.decided.get(from..).unwrap_or_default();
-        told.extend(news.iter().map(|view| (machine, PortEvent::Decided(view.clone()))));
+        notifications.extend(news.iter().map(|view| (machine, PortEvent::Decided(view.clone()))));
         self.known[machine] = self.decided.len();
     }
 
-    fn lead(&mut self, machine: usize, term: u64, reach: &dyn Reach, told: &mut Vec<(usize, PortEvent)>) {
+    fn lead(
+        &mut self,
+        machine: usize,
+        term: u64,
+        reach: &dyn Reach,
+        notifications: &mut Vec<(usize, PortEvent)>,
+    ) {
         let new = self.believes[machine] != Some(term);
         if new && self.leader == Some(machine) && self.term == term && reach.awake(machine) {
-            self.catch_up(machine, told);
+            self.catch_up(machine, notifications);
             self.believes[machine] = Some(term);
             self.hint[machine] = Some(machine);
-            told.push((machine, PortEvent::Leading { term }));
+            notifications.push((machine, PortEvent::Leading { term }));
         }
     }
 }

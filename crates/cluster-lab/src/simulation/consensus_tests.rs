@@ -15,7 +15,7 @@ fn line(member: u32, what: HistoryEvent) -> HistoryRecord {
     HistoryRecord { member: MemberId(member), event: what }
 }
 
-fn told(member: u32, event: PortEvent) -> HistoryRecord {
+fn notified(member: u32, event: PortEvent) -> HistoryRecord {
     line(member, HistoryEvent::Notified(event))
 }
 
@@ -37,7 +37,8 @@ fn record(seed: u64) -> Vec<HistoryRecord> {
     let mut rng = Rng::new(seed, Purpose::Faults);
     let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));
     model.late = true;
-    let (mut history, mut told_now, mut later) = (Vec::new(), Vec::new(), vec![(0, Later::Look)]);
+    let (mut history, mut notifications, mut later) =
+        (Vec::new(), Vec::new(), vec![(0, Later::CheckMajority)]);
     let mut queue: BTreeMap<(u64, u64), Later> = BTreeMap::new();
     let mut known = [(0, None); 5];
     let mut cut = Cut(BTreeSet::new());
@@ -49,15 +50,15 @@ fn record(seed: u64) -> Vec<HistoryRecord> {
         }
         let Some(((at, _), what)) = queue.pop_first() else { break };
         now = at;
-        model.happens(now, what, &cut, &mut later, &mut told_now);
-        for (machine, event) in told_now.drain(..) {
+        model.happens(now, what, &cut, &mut later, &mut notifications);
+        for (machine, event) in notifications.drain(..) {
             match &event {
                 PortEvent::Decided(view) => known[machine].0 = view.epoch,
                 PortEvent::Leading { term } => known[machine].1 = Some(*term),
                 PortEvent::Deposed => known[machine].1 = None,
                 _ => {}
             }
-            history.push(told(machine as u32 + 1, event));
+            history.push(notified(machine as u32 + 1, event));
         }
         if step % 97 == 0 {
             cut.0 = (0..5).filter(|_| rng.chance(0.3)).collect();
@@ -80,14 +81,16 @@ fn the_models_own_histories_are_accepted() {
     for seed in 0..40 {
         let history = record(seed);
         accepts(&history).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        let told = |event: fn(&PortEvent) -> bool| {
+        let count = |event: fn(&PortEvent) -> bool| {
             history
                 .iter()
-                .filter(|line| matches!(&line.event, HistoryEvent::Notified(told) if event(told)))
+                .filter(
+                    |line| matches!(&line.event, HistoryEvent::Notified(notification) if event(notification)),
+                )
                 .count()
         };
-        decided += told(|event| matches!(event, PortEvent::Decided(_)));
-        confirmed += told(|event| matches!(event, PortEvent::Confirmed { .. }));
+        decided += count(|event| matches!(event, PortEvent::Decided(_)));
+        confirmed += count(|event| matches!(event, PortEvent::Confirmed { .. }));
     }
     assert!(decided > 1000 && confirmed > 1000, "{decided} decided, {confirmed} confirmed");
 }

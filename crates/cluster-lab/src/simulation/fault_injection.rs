@@ -8,7 +8,7 @@ use lockkeeper_member::{Event, MemberId};
 
 impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn inject(&mut self, fault_event: FaultEvent) {
-        self.tell(|| "fault".into(), &fault_event);
+        self.trace(|| "fault".into(), &fault_event);
         // The clients of an affected machine may lose their holds during the fault and for the time of a lease and
         // a rejoin.
         let slowest = if self.spec.faults.contains(&Fault::Settings) { ClusterSpec::LONGEST } else { 1 };
@@ -114,7 +114,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.machines[machine].paused_until_ns = 0;
         self.machines[machine].boots += 1;
         if machine < self.spec.members {
-            self.begin_life(machine).expect("the settings were good before");
+            self.start_incarnation(machine).expect("the settings were good before");
             self.consensus(|consensus, _, _, later, _| consensus.restarted(machine, wipe, later));
         } else if let Some(tenant) = (machine - self.spec.members).checked_sub(self.spec.clients) {
             self.tenants[tenant].restart(self.now);
@@ -124,7 +124,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             let client = &mut self.clients[machine - self.spec.members];
             client.restart(clock);
             client.wake_ns = self.now;
-            self.after(0, ScheduledEvent::Look(machine - self.spec.members));
+            self.after(0, ScheduledEvent::Client(machine - self.spec.members));
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::observer::Inside;
 use super::sim::{ScheduledEvent, Sim};
 use super::spec::{ClusterSpec, MS};
-use super::tenants::{Lease, Renewal, RenewalReply, TenantState, TenantStep};
+use super::tenants::{Lease, RenewalReply, SentRenewal, TenantState, TenantStep};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{BugSwitch, Ended, LockMode, SessionId, ToClient, ToMember, certainly_left};
 
@@ -31,7 +31,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.spec.members + self.spec.clients + tenant
     }
 
-    pub(super) fn tenant_looks(&mut self, tenant: usize) {
+    pub(super) fn drive_tenant(&mut self, tenant: usize) {
         let state = self.machines[self.tenant_machine(tenant)];
         if !state.up || self.now < self.tenant_wake_ns[tenant] {
             return;
@@ -52,16 +52,16 @@ impl<P: MutualExclusion> Sim<'_, P> {
             TenantStep::Leaves => self.observer.leaves(self.spec.clients + tenant),
         }
         if turn != TenantStep::Waits {
-            self.tell(|| format!("T{tenant}"), &turn);
+            self.trace(|| format!("T{tenant}"), &turn);
         }
-        if let Some(renew) = self.tenants[tenant].renewal(self.now, clock.read(self.now), self.spec) {
+        if let Some(renewal) = self.tenants[tenant].renewal(self.now, clock.read(self.now), self.spec) {
             let daemon = self.tenants[tenant].daemon;
-            let boot = self.machines[daemon].boots;
+            let sent = SentRenewal { tenant, daemon, boot: self.machines[daemon].boots, renewal };
             for delay in self.net.send(self.now, machine, daemon).into_iter().flatten() {
-                self.after(delay, ScheduledEvent::Renewal { tenant, daemon, boot, renew: renew.clone() });
+                self.after(delay, ScheduledEvent::Renewal(sent.clone()));
             }
         }
-        let next = self.tenants[tenant].next_look(self.now, |reading| clock.when(reading)).max(self.now + 1);
+        let next = self.tenants[tenant].next_wake(self.now, |reading| clock.when(reading)).max(self.now + 1);
         self.tenant_wake_ns[tenant] = next;
         self.after(next - self.now, ScheduledEvent::Tenant(tenant));
     }
@@ -79,7 +79,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.observer.enters(self.now, &lock, who, fence, valid);
     }
 
-    pub(super) fn deliver_to_tenant(&mut self, tenant: usize, daemon: usize, life: RenewalReply) {
+    pub(super) fn deliver_to_tenant(&mut self, tenant: usize, daemon: usize, reply: RenewalReply) {
         let state = self.machines[self.tenant_machine(tenant)];
         if !state.up {
             return;
@@ -87,11 +87,11 @@ impl<P: MutualExclusion> Sim<'_, P> {
         if self.now < state.paused_until_ns {
             return self.after(
                 state.paused_until_ns - self.now,
-                ScheduledEvent::RenewalReply { tenant, daemon, life },
+                ScheduledEvent::RenewalReply { tenant, daemon, reply },
             );
         }
         if self.tenants[tenant].daemon == daemon {
-            self.tenants[tenant].hears(self.now, &life);
+            self.tenants[tenant].receive(self.now, &reply);
             self.tenant_steps(tenant);
         }
     }
@@ -106,32 +106,33 @@ impl<P: MutualExclusion> Sim<'_, P> {
     // ---- The daemon's side.
 
     /// Handles a renewal that arrives at a daemon.
-    pub(super) fn renewed(&mut self, tenant: usize, (daemon, boot): (usize, u64), renew: Renewal) {
+    pub(super) fn renewed(&mut self, sent: SentRenewal) {
+        let SentRenewal { tenant, daemon, boot, .. } = sent;
         let state = self.machines[daemon];
         if !state.up || state.boots != boot {
             return;
         }
         if self.now < state.paused_until_ns {
-            let what = ScheduledEvent::Renewal { tenant, daemon, boot, renew };
-            return self.after(state.paused_until_ns - self.now, what);
+            return self.after(state.paused_until_ns - self.now, ScheduledEvent::Renewal(sent));
         }
+        let renewal = sent.renewal;
         let clock = state.clock.read(self.now);
         if !self.leases.contains_key(&(daemon, tenant)) {
             let lease = Lease::new(self.lease_session(tenant));
             self.leases.insert((daemon, tenant), lease);
         }
         let Some(lease) = self.leases.get_mut(&(daemon, tenant)) else { return };
-        lease.renew(clock, TTL_NS, &renew);
+        lease.renew(clock, TTL_NS, &renewal);
         let allows = |left| match self.spec.bug {
             Some(BugSwitch::LeaseWithoutDrift) => left,
             _ => certainly_left(left, ClusterSpec::DRIFT_PPM, 0),
         };
-        let life = lease.life(clock, &renew, allows);
-        self.lease_speaks(daemon, tenant);
-        self.look_after_leases(daemon, boot, true);
+        let reply = lease.reply(clock, &renewal, allows);
+        self.send_lease_messages(daemon, tenant);
+        self.advance_leases(daemon, boot, true);
         let copies = self.net.send(self.now, daemon, self.tenant_machine(tenant));
         for delay in copies.into_iter().flatten() {
-            self.after(delay, ScheduledEvent::RenewalReply { tenant, daemon, life: life.clone() });
+            self.after(delay, ScheduledEvent::RenewalReply { tenant, daemon, reply: reply.clone() });
         }
     }
 
@@ -140,7 +141,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         SessionId { client: LOCAL + tenant as u64, number: self.lease_sessions }
     }
 
-    fn lease_speaks(&mut self, machine: usize, tenant: usize) {
+    fn send_lease_messages(&mut self, machine: usize, tenant: usize) {
         let clock = self.machines[machine].clock.read(self.now);
         let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { return };
         let session = lease.session.id();
@@ -172,7 +173,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 
     /// Keeps the local sessions alive, replaces those that have expired, and ends leases that were not renewed.
-    pub(super) fn look_after_leases(&mut self, machine: usize, boot: u64, renewed: bool) {
+    pub(super) fn advance_leases(&mut self, machine: usize, boot: u64, renewed: bool) {
         let state = self.machines[machine];
         if !state.up || state.boots != boot {
             // A restarted daemon does not know the leases of its earlier process.
@@ -207,7 +208,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             if let Some(lease) = self.leases.get_mut(&(machine, tenant)) {
                 lease.give_back_revoked(clock);
             }
-            self.lease_speaks(machine, tenant);
+            self.send_lease_messages(machine, tenant);
             if let Some(lease) = self.leases.get(&(machine, tenant)) {
                 next = next.min(state.clock.when(lease.deadline_ns));
             }

@@ -76,6 +76,15 @@ pub struct Outcome {
     pub broken: Option<(u64, Property, String)>,
 }
 
+/// The fences of a re-entrant acquisition.
+#[derive(Clone, Copy, Debug)]
+pub struct NestedFences {
+    /// The fence of the first acquisition of the hold.
+    pub first: Option<Fence>,
+    /// The fence of the re-entrant acquisition.
+    pub nested: Option<Fence>,
+}
+
 /// A client that uses a lock.
 #[derive(Clone, Debug)]
 pub struct Inside {
@@ -139,19 +148,19 @@ impl Observer {
         }
     }
 
-    /// Records a re-entrant acquisition. The fences are those of the first acquisition and of this one.
+    /// Records a re-entrant acquisition.
     pub fn enters_nested(
         &mut self,
         now: u64,
         lock: &LockName,
         who: Inside,
-        (outer, fence): (Option<Fence>, Option<Fence>),
+        NestedFences { first, nested }: NestedFences,
         valid: impl Fn(&Inside) -> bool,
     ) {
         self.outcome.nested += 1;
         self.exclusion(now, lock, who.clone(), valid);
         // Acquisitions of one hold have the same fence.
-        if let Some(fence) = fence.filter(|_| fence != outer) {
+        if let Some(fence) = nested.filter(|_| nested != first) {
             self.fence(now, lock, who.mode, fence);
         }
     }
@@ -245,7 +254,7 @@ impl Observer {
     }
 
     /// Records a message of a member to a client. `lease_left_ns` is the remaining time of the member's lease.
-    pub fn says(&mut self, now: u64, node: Node, session: SessionId, message: &ToClient, lease_left_ns: u64) {
+    pub fn sent(&mut self, now: u64, node: Node, session: SessionId, message: &ToClient, lease_left_ns: u64) {
         if let ToClient::Ended { number, .. } = message {
             let first = (session, Generation::default(), LockName::new(""));
             let of_session = self.held.range_mut(first..).take_while(|(key, _)| key.0 == session);

@@ -10,7 +10,7 @@ use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::observer::{Observer, Outcome, Property};
 use super::spec::{ClusterSpec, MS};
-use super::tenants::{Lease, Renewal, RenewalReply, Tenant};
+use super::tenants::{Lease, RenewalReply, SentRenewal, Tenant};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_lab::simulator::queue::Queue;
 use lockkeeper_lab::simulator::rng::{Purpose, Rng};
@@ -39,19 +39,14 @@ pub(super) enum ScheduledEvent<M> {
     },
     Port(usize, u64, PortEvent),
     Tick(usize, u64),
-    Look(usize),
+    Client(usize),
     Connection(usize, Peer, Connects),
     Tenant(usize),
-    Renewal {
-        tenant: usize,
-        daemon: usize,
-        boot: u64,
-        renew: Renewal,
-    },
+    Renewal(SentRenewal),
     RenewalReply {
         tenant: usize,
         daemon: usize,
-        life: RenewalReply,
+        reply: RenewalReply,
     },
     Local {
         machine: usize,
@@ -86,7 +81,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     queue: Queue<ScheduledEvent<Message<P>>>,
     pub(super) machines: Vec<Machine>,
     pub(super) members: Vec<Option<Member<P, Option<BugSwitch>>>>,
-    lives: u64,
+    incarnations: u64,
     /// When each member's next tick is scheduled.
     tick_ns: Vec<u64>,
     pub(super) clients: Vec<Client>,
@@ -139,9 +134,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             let rng = Rng::new(workload.below(usize::MAX) as u64, Purpose::Workload);
             Client::new(number as u64, spec, rng, spec.bug)
         };
-        let mut lodging = Rng::new(seed ^ 0x7e4a, Purpose::Workload);
+        let mut tenants = Rng::new(seed ^ 0x7e4a, Purpose::Workload);
         let tenant =
-            |_: usize| Tenant::new(spec, Rng::new(lodging.below(usize::MAX) as u64, Purpose::Workload));
+            |_: usize| Tenant::new(spec, Rng::new(tenants.below(usize::MAX) as u64, Purpose::Workload));
         let mut consensus = Consensus::new(spec.members, Rng::new(seed, Purpose::Consensus));
         consensus.late = !spec.spares_survivors();
         consensus.forgets = spec.forgets_epochs;
@@ -150,7 +145,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             now: 0,
             queue: Queue::default(),
             members: vec![None; spec.members],
-            lives: 0,
+            incarnations: 0,
             tick_ns: vec![u64::MAX; spec.members],
             clients: (0..spec.clients).map(client).collect(),
             long_holders: (0..spec.long_holders).map(|number| LongHolder::new(number, spec)).collect(),
@@ -177,10 +172,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     fn begin(&mut self) -> Result<(), SettingsError> {
         for machine in 0..self.spec.members {
-            self.begin_life(machine)?;
+            self.start_incarnation(machine)?;
         }
         for client in 0..self.clients.len() {
-            self.after(client as u64 * MS, ScheduledEvent::Look(client));
+            self.after(client as u64 * MS, ScheduledEvent::Client(client));
         }
         for tenant in 0..self.tenants.len() {
             self.after(0, ScheduledEvent::Tenant(tenant));
@@ -188,7 +183,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         for long_holder in 0..self.long_holders.len() {
             self.after(1_000 * MS, ScheduledEvent::LongHolder(long_holder));
         }
-        self.after(0, ScheduledEvent::Consensus(0, Later::Look));
+        self.after(0, ScheduledEvent::Consensus(0, Later::CheckMajority));
         for fault_event in 0..self.fault_events.len() {
             self.after(self.fault_events[fault_event].0, ScheduledEvent::FaultEvent(fault_event));
         }
@@ -199,16 +194,16 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.queue.push(Time::from_ticks(self.now + delay), what);
     }
 
-    pub(super) fn tell(&mut self, who: impl FnOnce() -> String, what: &dyn std::fmt::Debug) {
+    pub(super) fn trace(&mut self, who: impl FnOnce() -> String, what: &dyn std::fmt::Debug) {
         if let Some(trace) = &mut self.trace {
             trace((self.now, who(), what));
         }
     }
 
     /// Begins a new incarnation of a member, which knows only its configuration.
-    pub(super) fn begin_life(&mut self, machine: usize) -> Result<(), SettingsError> {
-        self.lives += 1;
-        let node = Node { id: MemberId(machine as u32 + 1), incarnation: self.lives };
+    pub(super) fn start_incarnation(&mut self, machine: usize) -> Result<(), SettingsError> {
+        self.incarnations += 1;
+        let node = Node { id: MemberId(machine as u32 + 1), incarnation: self.incarnations };
         let clock = self.machines[machine].clock.read(self.now);
         let mut config = self.spec.config();
         if self.spec.faults.contains(&Fault::Settings) {
@@ -216,8 +211,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         self.members[machine] = Some(Member::new(node, config, clock)?);
         self.tick_ns[machine] = self.now;
-        self.after(0, ScheduledEvent::Tick(machine, self.lives));
-        self.tell(|| node.to_string(), &"begins");
+        self.after(0, ScheduledEvent::Tick(machine, self.incarnations));
+        self.trace(|| node.to_string(), &"begins");
         Ok(())
     }
 
@@ -251,47 +246,52 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 }
             }
             ScheduledEvent::ToClient { session, message } => self.deliver_to_client(session, message),
-            ScheduledEvent::Port(machine, life, event) => {
-                if self.life(machine) == Some(life) {
-                    self.at(machine, |event| ScheduledEvent::Port(machine, life, event), event, Event::Port);
+            ScheduledEvent::Port(machine, incarnation, event) => {
+                if self.incarnation(machine) == Some(incarnation) {
+                    self.at(
+                        machine,
+                        |event| ScheduledEvent::Port(machine, incarnation, event),
+                        event,
+                        Event::Port,
+                    );
                 }
             }
-            ScheduledEvent::Tick(machine, life) => {
-                if self.life(machine) == Some(life) && self.now >= self.tick_ns[machine] {
-                    self.at(machine, |()| ScheduledEvent::Tick(machine, life), (), |()| Event::Tick);
+            ScheduledEvent::Tick(machine, incarnation) => {
+                if self.incarnation(machine) == Some(incarnation) && self.now >= self.tick_ns[machine] {
+                    self.at(machine, |()| ScheduledEvent::Tick(machine, incarnation), (), |()| Event::Tick);
                 }
             }
-            ScheduledEvent::Look(client) => self.look(client),
+            ScheduledEvent::Client(client) => self.drive_client(client),
             ScheduledEvent::Connection(client, peer, how) => self.connection(client, peer, how),
-            ScheduledEvent::Tenant(tenant) => self.tenant_looks(tenant),
-            ScheduledEvent::Renewal { tenant, daemon, boot, renew } => {
-                self.renewed(tenant, (daemon, boot), renew)
-            }
-            ScheduledEvent::RenewalReply { tenant, daemon, life } => {
-                self.deliver_to_tenant(tenant, daemon, life)
+            ScheduledEvent::Tenant(tenant) => self.drive_tenant(tenant),
+            ScheduledEvent::Renewal(sent) => self.renewed(sent),
+            ScheduledEvent::RenewalReply { tenant, daemon, reply } => {
+                self.deliver_to_tenant(tenant, daemon, reply)
             }
             ScheduledEvent::Local { machine, session, message } => {
                 let again = |message| ScheduledEvent::Local { machine, session, message };
                 self.observer.requested(session, &message);
                 self.at(machine, again, message, |message| Event::Client(session, message));
             }
-            ScheduledEvent::Leases { machine, boot } => self.look_after_leases(machine, boot, false),
+            ScheduledEvent::Leases { machine, boot } => self.advance_leases(machine, boot, false),
             ScheduledEvent::LongHolder(long_holder) => self.look_at_hoard(long_holder),
             // Events of voters that have since lost their disks are dropped.
-            ScheduledEvent::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
-                self.after(0, ScheduledEvent::Consensus(self.consensus.cluster, Later::Look));
+            ScheduledEvent::Consensus(cluster, Later::CheckMajority) if cluster != self.consensus.cluster => {
+                self.after(0, ScheduledEvent::Consensus(self.consensus.cluster, Later::CheckMajority));
             }
             ScheduledEvent::Consensus(cluster, _) if cluster != self.consensus.cluster => {}
-            ScheduledEvent::Consensus(_, later) => self.consensus(|consensus, now, reach, later_on, told| {
-                consensus.happens(now, later, reach, later_on, told);
-            }),
+            ScheduledEvent::Consensus(_, later) => {
+                self.consensus(|consensus, now, reach, later_on, notifications| {
+                    consensus.happens(now, later, reach, later_on, notifications);
+                })
+            }
             ScheduledEvent::FaultEvent(number) => self.inject(self.fault_events[number].1.clone()),
             ScheduledEvent::Back { machine, wipe } => self.back(machine, wipe),
             ScheduledEvent::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.mend(from, to)),
         }
     }
 
-    fn life(&self, machine: usize) -> Option<u64> {
+    fn incarnation(&self, machine: usize) -> Option<u64> {
         self.members[machine].as_ref().map(|member| member.node().incarnation)
     }
 
@@ -331,7 +331,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let cost = out.work as u64 * self.spec.item_ns;
         self.machines[machine].busy_until_ns = self.now + cost;
         if cost > 0 {
-            self.tell(|| node.to_string(), &format!("is busy for {} ms", cost / MS));
+            self.trace(|| node.to_string(), &format!("is busy for {} ms", cost / MS));
         }
         if cost > ClusterSpec::LONGEST_STEP_NS {
             let how = format!("a step of {node} touches {} items and takes {} ms", out.work, cost / MS);
@@ -344,13 +344,13 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// Carries out the actions that a member's step has returned.
     fn take(&mut self, machine: usize, node: Node, out: &mut Out<Message<P>>) {
         for note in out.notes.drain(..) {
-            self.tell(|| node.to_string(), &note);
+            self.trace(|| node.to_string(), &note);
             self.observer.note(self.now, node, &note);
             match note {
                 Note::Started { view, .. } => self.check_leases(&view),
                 Note::Left => self.left(machine),
                 Note::Excluded => {
-                    self.begin_life(machine).expect("the settings were good before");
+                    self.start_incarnation(machine).expect("the settings were good before");
                     self.consensus(|consensus, _, _, later, _| consensus.new_life(machine, later));
                 }
                 _ => {}
@@ -366,8 +366,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let clock = self.machines[machine].clock.read(self.now);
         let lease_left_ns = self.members[machine].as_ref().map_or(0, |member| member.lease_left_ns(clock));
         for (session, message) in out.clients.drain(..) {
-            self.tell(|| format!("{node} to {session}"), &message);
-            self.observer.says(self.now, node, session, &message, lease_left_ns);
+            self.trace(|| format!("{node} to {session}"), &message);
+            self.observer.sent(self.now, node, session, &message, lease_left_ns);
             if session.client >= LOCAL {
                 self.deliver_to_lease(machine, session, message);
                 continue;
@@ -387,15 +387,15 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         &mut self,
         act: impl FnOnce(&mut Consensus, u64, &dyn Reach, &mut Vec<(u64, Later)>, &mut Vec<(usize, PortEvent)>),
     ) {
-        let (mut later, mut told) = (Vec::new(), Vec::new());
+        let (mut later, mut notifications) = (Vec::new(), Vec::new());
         let reach = Machines(&self.machines, &self.net, self.now);
-        act(&mut self.consensus, self.now, &reach, &mut later, &mut told);
+        act(&mut self.consensus, self.now, &reach, &mut later, &mut notifications);
         for (delay, what) in later {
             self.after(delay, ScheduledEvent::Consensus(self.consensus.cluster, what));
         }
-        for (machine, event) in told {
-            if let Some(life) = self.life(machine) {
-                self.after(0, ScheduledEvent::Port(machine, life, event));
+        for (machine, event) in notifications {
+            if let Some(incarnation) = self.incarnation(machine) {
+                self.after(0, ScheduledEvent::Port(machine, incarnation, event));
             }
         }
     }
@@ -426,7 +426,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.observer.outcome.broken.is_some() {
             return;
         }
-        let latest = self.spec.end_ns() - ClusterSpec::PATIENCE_NS;
+        let latest = self.spec.end_ns() - ClusterSpec::SERVED_WITHIN_NS;
         let waits = |client: &Client| {
             client
                 .request

@@ -49,7 +49,7 @@ pub struct ClusterSpec {
 
 impl ClusterSpec {
     /// The time within which every waiter must be served after the faults have ended.
-    pub const PATIENCE_NS: u64 = 15_000 * MS;
+    pub const SERVED_WITHIN_NS: u64 = 15_000 * MS;
     /// The bound of the clock drift: far larger than that of real clocks, so that errors show.
     pub const DRIFT_PPM: u64 = 100_000;
     /// The factor by which a change of the settings may lengthen a lease.
@@ -106,7 +106,7 @@ impl ClusterSpec {
 
     /// The duration of a run.
     pub fn end_ns(&self) -> u64 {
-        self.chaos_ns + Self::PATIENCE_NS + 3_000 * MS
+        self.chaos_ns + Self::SERVED_WITHIN_NS + 3_000 * MS
     }
 
     /// Whether clients of unaffected members must never lose a hold: true if faults come one at a time and affect

@@ -23,6 +23,19 @@ pub struct Renewal {
     pub lock_request: Option<LockRequest>,
 }
 
+/// A renewal on its way to a daemon.
+#[derive(Clone, Debug)]
+pub struct SentRenewal {
+    /// The tenant that sent it.
+    pub tenant: usize,
+    /// The daemon.
+    pub daemon: usize,
+    /// The number of boots of the daemon's machine when the renewal was sent. A later boot does not receive it.
+    pub boot: u64,
+    /// The renewal.
+    pub renewal: Renewal,
+}
+
 /// The daemon's reply to a renewal.
 #[derive(Clone, Debug)]
 pub struct RenewalReply {
@@ -85,7 +98,7 @@ impl Lease {
 
     /// The reply to a renewal at this reading of the daemon's clock. `allows` shortens a duration by the drift of
     /// both clocks.
-    pub fn life(&mut self, clock: u64, renew: &Renewal, allows: impl Fn(u64) -> u64) -> RenewalReply {
+    pub fn reply(&mut self, clock: u64, renew: &Renewal, allows: impl Fn(u64) -> u64) -> RenewalReply {
         let current = renew.request == self.request && !self.revoked;
         let usable = |number: &u64| current && self.session.may_use(clock, *number);
         let until = self.session.lease_until_ns().min(self.deadline_ns);
@@ -197,22 +210,22 @@ impl Tenant {
     }
 
     /// Handles a reply. It can extend only the hold that the tenant has.
-    pub fn hears(&mut self, now: u64, life: &RenewalReply) {
-        if life.serves {
+    pub fn receive(&mut self, now: u64, reply: &RenewalReply) {
+        if reply.serves {
             self.served_ns = now;
         }
-        if life.request != self.request {
+        if reply.request != self.request {
             return;
         }
         // Example: the tenant sends a renewal at 1,000 ms on its clock; the reply arrives at 1,080 ms with 700 ms.
         // The hold is valid until 1,700 ms, not until 1,780 ms.
-        let granted = life.held.map(|(id, left, fence)| (id, life.sent_ns.saturating_add(left), fence));
+        let granted = reply.held.map(|(id, left, fence)| (id, reply.sent_ns.saturating_add(left), fence));
         match (&mut self.hold, granted) {
             (Some(hold), Some(granted)) if hold.0 == granted.0 => hold.1 = hold.1.max(granted.1),
             (None, Some(granted)) if matches!(self.doing, TenantState::Waits(_)) => self.hold = Some(granted),
             // The request was rejected, or the hold was lost before the tenant received the grant. The tenant
             // requests the lock again.
-            (None, None) if life.lost && matches!(self.doing, TenantState::Waits(_)) => self.again(),
+            (None, None) if reply.lost && matches!(self.doing, TenantState::Waits(_)) => self.again(),
             _ => {}
         }
     }
@@ -279,7 +292,7 @@ impl Tenant {
     }
 
     /// The true time of the next step. `when` converts a reading of the tenant's clock to true time.
-    pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
+    pub fn next_wake(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
         let own = match self.doing {
             TenantState::Rests(until) | TenantState::Inside(until) => until,
             TenantState::Waits(_) => u64::MAX,

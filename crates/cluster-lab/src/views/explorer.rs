@@ -134,7 +134,7 @@ impl<P: MutualExclusion> Explorer<P> {
                 return Some((Property::Service, what));
             }
             way.push(state);
-            world.live_on(&mut self.tables);
+            world.pass_unit_without_faults(&mut self.tables);
             if let Some((property, what)) = world.wrong {
                 return Some((property, format!("after the faults have ended, {what}")));
             }

@@ -16,10 +16,10 @@ const LONG: u64 = 100;
 
 impl World {
     /// Performs all deliveries and notifications that are possible without time passing.
-    fn calm_down<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+    fn deliver_all<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         let by_itself = |action: &Action| {
-            use Action::{Answer, Confirm, Deliver, Tell, TellLeader};
-            matches!(action, Deliver(_) | Tell(_) | TellLeader(_) | Confirm(_) | Answer(_))
+            use Action::{Answer, Confirm, Deliver, Notify, NotifyLeader};
+            matches!(action, Deliver(_) | Notify(_) | NotifyLeader(_) | Confirm(_) | Answer(_))
         };
         for _ in 0..MOST_AT_ONCE {
             let Some(action) = self.actions(tables).into_iter().find(by_itself) else { break };
@@ -36,11 +36,11 @@ impl World {
     }
 
     /// Performs all deliveries and notifications, and lets one unit of time pass. Holders release the lock.
-    pub fn live_on<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+    pub fn pass_unit_without_faults<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         for who in 0..self.members.len() {
             // A member that was excluded begins a new incarnation; one that has crashed does not.
             if !self.is_up(who) && self.rest.crashed >> who & 1 == 0 {
-                self.begin_life(who, tables).expect("the settings were good before");
+                self.start_incarnation(who, tables).expect("the settings were good before");
             }
         }
         let other = self.awake().next().filter(|_| !self.is_awake(self.rest.voters.leader));
@@ -48,7 +48,7 @@ impl World {
             self.rest.voters.elect(leader);
         }
         self.rest.left.views = u8::MAX;
-        self.calm_down(tables);
+        self.deliver_all(tables);
         for who in 0..self.members.len() {
             if self.is_awake(who) && self.holds(who) {
                 self.act(Action::Release(who), tables);
@@ -59,7 +59,7 @@ impl World {
 
     /// A member whose client waits, if a majority is awake that can serve it.
     pub fn waits(&self) -> Option<usize> {
-        self.awake().find(|&who| self.has_majority() && self.rest.asked[who].1 && !self.holds(who))
+        self.awake().find(|&who| self.has_majority() && self.rest.requests[who].1 && !self.holds(who))
     }
 
     /// Creates the start state of the search: delivers, notifies, and lets time pass until all members run in one
@@ -72,20 +72,20 @@ impl World {
             observer: Observer::new(members, bounds.readers),
             asleep: 0,
             crashed: 0,
-            questions: Vec::new(),
-            lives: vec![0; members],
-            asked: vec![(0, false); members],
+            leadership_queries: Vec::new(),
+            incarnations: vec![0; members],
+            requests: vec![(0, false); members],
             left: Bounds { units: u64::MAX, views: u8::MAX, ..bounds },
         };
         let mut world = Self::new(vec![DOWN; members], Vec::new(), rest);
         for who in 0..members {
-            world.begin_life(who, tables)?;
+            world.start_incarnation(who, tables)?;
         }
         world.act(Action::Time, tables);
-        world.act(Action::TellLeader(0), tables);
+        world.act(Action::NotifyLeader(0), tables);
         while !(0..members).all(|who| world.runs(who, tables)) {
             world.act(Action::Time, tables);
-            world.calm_down(tables);
+            world.deliver_all(tables);
             if world.rest.now > LONG {
                 return Err(ViewsError::NoFirstView);
             }

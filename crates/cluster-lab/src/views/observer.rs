@@ -9,7 +9,7 @@ pub struct Hold {
     /// The client's member.
     pub who: usize,
     /// The incarnation of that member.
-    pub life: u64,
+    pub incarnation: u64,
     /// If that incarnation has ended: the end of its lease on its own clock.
     pub until: Option<u64>,
 }
@@ -44,14 +44,14 @@ impl Observer {
     pub fn enters(
         &mut self,
         who: usize,
-        life: u64,
+        incarnation: u64,
         fence: (u64, u64),
         others: &[usize],
         lease: u64,
     ) -> Option<Breach> {
         let name = who + 1;
         self.holds.retain(|hold| hold.who != who);
-        self.holds.push(Hold { who, life, until: None });
+        self.holds.push(Hold { who, incarnation, until: None });
         let (epoch, number) = fence;
         let newest = self.started.iter().copied().max().unwrap_or(0).max(self.reports[who].0);
         let reads = is_reader(self.readers, who);
@@ -119,7 +119,7 @@ impl Observer {
     }
 
     /// Drops the holds whose leases have expired.
-    pub fn forget_what_is_over(&mut self, clock: impl Fn(usize) -> u64) {
+    pub fn forget_expired(&mut self, clock: impl Fn(usize) -> u64) {
         self.holds.retain(|hold| hold.until.is_none_or(|until| until > clock(hold.who)));
     }
 }

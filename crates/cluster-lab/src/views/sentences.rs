@@ -15,26 +15,26 @@ impl World {
                 let frame = tables.frame(frame);
                 let what = match &frame.body {
                     Body::Freeze { view, .. } => {
-                        format!("is told by {} to freeze for epoch {}", frame.from, view.epoch)
+                        format!("receives the freeze for epoch {} from {}", view.epoch, frame.from)
                     }
                     Body::Report { epoch, chunk, .. } => {
                         let held = if chunk.items.is_empty() { "nothing" } else { "the lock" };
-                        format!("hears from {}, for epoch {epoch}, that it holds {held}", frame.from)
+                        format!("receives the report for epoch {epoch} from {}: it holds {held}", frame.from)
                     }
                     Body::Start { epoch, .. } => {
-                        format!("is told by {} that epoch {epoch} starts", frame.from)
+                        format!("receives the start of epoch {epoch} from {}", frame.from)
                     }
                     Body::Link { epoch, packet } => {
-                        let words = match packet.payload.as_ref().map(|(_, message)| &message.content) {
+                        let content = match packet.payload.as_ref().map(|(_, message)| &message.content) {
                             Some(LockContent::Algorithm(message)) => message.to_string(),
                             other => format!("{other:?}"),
                         };
-                        format!("receives {words} from {} in epoch {epoch}", frame.from)
+                        format!("receives {content} from {} in epoch {epoch}", frame.from)
                     }
-                    Body::Renew(_) => format!("is asked by {} for a lease", frame.from),
+                    Body::Renew(_) => format!("receives a request for a lease from {}", frame.from),
                     Body::Renewed { duration_ns, .. } => {
                         format!(
-                            "hears from {} that its lease is {duration_ns} from when it asked",
+                            "receives a lease of {duration_ns} from {}, counted from its request",
                             frame.from
                         )
                     }
@@ -42,17 +42,17 @@ impl World {
                 };
                 format!("{} {what}", frame.to)
             }
-            Action::Tell(who) => format!("{} hears what the voters have decided", name(who)),
-            Action::TellLeader(who) => format!("{} hears that it leads", name(who)),
-            Action::Ask(who) => format!("a client of {} asks for the lock", name(who)),
-            Action::Release(who) => format!("the client of {} gives the lock back", name(who)),
+            Action::Notify(who) => format!("{} learns what the voters have decided", name(who)),
+            Action::NotifyLeader(who) => format!("{} learns that it leads", name(who)),
+            Action::Request(who) => format!("a client of {} requests the lock", name(who)),
+            Action::Release(who) => format!("the client of {} releases the lock", name(who)),
             Action::Crash(who) => format!("{} crashes", name(who)),
-            Action::Restart(who) => format!("{} begins another life", name(who)),
-            Action::Sleep(who) => format!("{} stops for a while", name(who)),
-            Action::Wake(who) => format!("{} goes on", name(who)),
+            Action::Restart(who) => format!("{} starts again, as a new incarnation", name(who)),
+            Action::Sleep(who) => format!("{} pauses", name(who)),
+            Action::Wake(who) => format!("{} continues", name(who)),
             Action::Elect(who) => format!("the voters choose {} to lead", name(who)),
             Action::Confirm(who) => format!("a majority confirms that {} leads", name(who)),
-            Action::Answer(who) => format!("{} hears that a majority has confirmed it", name(who)),
+            Action::Answer(who) => format!("{} learns that a majority has confirmed it", name(who)),
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum Cause {
     /// Its client opens a session.
     Opens,
     /// Its client requests the lock, under this number.
-    Asks(u64),
+    Requests(u64),
     /// Its client releases the acquisition with this number.
     Releases(u64),
 }
@@ -90,8 +90,8 @@ impl<P: MutualExclusion> Tables<P> {
     }
 
     /// Begins an incarnation of a member.
-    pub fn begin(&mut self, who: usize, life: u64, now: u64) -> Result<u32, SettingsError> {
-        let node = Node { id: MemberId(who as u32 + 1), incarnation: life };
+    pub fn begin(&mut self, who: usize, incarnation: u64, now: u64) -> Result<u32, SettingsError> {
+        let node = Node { id: MemberId(who as u32 + 1), incarnation };
         let member = Member::new(node, self.config.clone(), now)?;
         Ok(self.number(member))
     }
@@ -189,12 +189,12 @@ impl<P: MutualExclusion> Tables<P> {
             Cause::Decided(view) => Event::Port(PortEvent::Decided(self.view(view).clone())),
             Cause::Leading(term) => Event::Port(PortEvent::Leading { term }),
             Cause::Deposed => Event::Port(PortEvent::Deposed),
-            Cause::Confirmed(question) => Event::Port(PortEvent::Confirmed { number: question }),
+            Cause::Confirmed(number) => Event::Port(PortEvent::Confirmed { number }),
             Cause::Leader(who) => Event::Port(PortEvent::Leader(Some(MemberId(who as u32 + 1)))),
             Cause::Opens => {
                 Event::Client(session, ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 })
             }
-            Cause::Asks(number) => {
+            Cause::Requests(number) => {
                 let reads = is_reader(self.readers, node.id.0 as usize - 1);
                 let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
                 let lock_request = LockRequest { mode, ..LockRequest::exclusive(LockName::new("lock")) };

@@ -11,7 +11,7 @@ pub struct Voters {
     /// The decided views, in order, by number.
     pub decided: Vec<u32>,
     /// For each member, the number of views that it knows.
-    pub heard: Vec<usize>,
+    pub notified: Vec<usize>,
     /// For each member, the leader that it knows.
     pub hint: Vec<Option<usize>>,
     /// For each member, the term in which it believes to lead.
@@ -25,7 +25,7 @@ impl Voters {
             term: 1,
             leader,
             decided: Vec::new(),
-            heard: vec![0; members],
+            notified: vec![0; members],
             hint: vec![None; members],
             leads: vec![None; members],
         }
@@ -39,7 +39,7 @@ impl Voters {
 
     /// Resets what a member knows, for a new incarnation.
     pub fn forget(&mut self, who: usize) {
-        self.heard[who] = 0;
+        self.notified[who] = 0;
         self.hint[who] = None;
         self.leads[who] = None;
     }
@@ -48,18 +48,19 @@ impl Voters {
     pub fn has_news_for(&self, who: usize) -> bool {
         let deposed = self.leads[who].is_some_and(|term| term < self.term);
         let led_by_another = self.leader != who && self.hint[who] != Some(self.leader);
-        self.heard[who] < self.decided.len() || led_by_another || deposed
+        self.notified[who] < self.decided.len() || led_by_another || deposed
     }
 
     /// Whether this member leads and has not been notified of it.
-    pub fn has_not_heard_that_it_leads(&self, who: usize) -> bool {
+    pub fn does_not_know_that_it_leads(&self, who: usize) -> bool {
         self.leader == who && self.leads[who] != Some(self.term)
     }
 
     /// The views that a member does not know. A new incarnation receives only the newest one.
     pub fn news_for(&mut self, who: usize) -> Vec<u32> {
-        let from = if self.heard[who] == 0 { self.decided.len().saturating_sub(1) } else { self.heard[who] };
-        self.heard[who] = self.decided.len();
+        let from =
+            if self.notified[who] == 0 { self.decided.len().saturating_sub(1) } else { self.notified[who] };
+        self.notified[who] = self.decided.len();
         self.decided[from..].to_vec()
     }
 }

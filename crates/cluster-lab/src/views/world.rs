@@ -16,11 +16,11 @@ pub enum Action {
     /// The frame with this number arrives.
     Deliver(u32),
     /// The voters notify a member of what it does not know.
-    Tell(usize),
+    Notify(usize),
     /// The voters notify their leader that it leads.
-    TellLeader(usize),
+    NotifyLeader(usize),
     /// A member's client requests the lock.
-    Ask(usize),
+    Request(usize),
     /// A member's client releases the lock.
     Release(usize),
     /// A member crashes.
@@ -65,11 +65,11 @@ pub struct Rest {
     /// The crashed members, one bit each. Other members that are down were excluded.
     pub crashed: u32,
     /// The newest query of each member to the voters, if queries take time.
-    pub questions: Vec<LeadershipQuery>,
+    pub leadership_queries: Vec<LeadershipQuery>,
     /// For each member, the number of incarnations that it has begun.
-    pub lives: Vec<u64>,
+    pub incarnations: Vec<u64>,
     /// For each member, the number of requests of its client, and whether the last one waits or holds.
-    pub asked: Vec<(u64, bool)>,
+    pub requests: Vec<(u64, bool)>,
     /// The remaining budgets.
     pub left: Bounds,
 }
@@ -134,13 +134,13 @@ impl World {
                 may(self.is_up(who), Action::Wake(who));
                 continue;
             }
-            may(voters.has_not_heard_that_it_leads(who), Action::TellLeader(who));
-            if let Some(question) = self.rest.questions.iter().find(|question| question.who == who) {
-                may(!question.confirmed && self.leads(who, question.term), Action::Confirm(who));
-                may(question.confirmed, Action::Answer(who));
+            may(voters.does_not_know_that_it_leads(who), Action::NotifyLeader(who));
+            if let Some(query) = self.rest.leadership_queries.iter().find(|query| query.who == who) {
+                may(!query.confirmed && self.leads(who, query.term), Action::Confirm(who));
+                may(query.confirmed, Action::Answer(who));
             }
-            may(voters.has_news_for(who), Action::Tell(who));
-            may(!self.rest.asked[who].1 && left.lock_requests > 0, Action::Ask(who));
+            may(voters.has_news_for(who), Action::Notify(who));
+            may(!self.rest.requests[who].1 && left.lock_requests > 0, Action::Request(who));
             may(self.holds(who), Action::Release(who));
             may(left.crashes > 0, Action::Crash(who));
             may(left.sleeps > 0, Action::Sleep(who));
@@ -161,34 +161,34 @@ impl World {
                 let to = tables.frame(frame).to.0 as usize - 1;
                 self.happens(to, Cause::Frame(frame), tables);
             }
-            Action::Tell(who) => self.tell(who, tables),
-            Action::TellLeader(who) => {
-                self.tell(who, tables);
+            Action::Notify(who) => self.notify(who, tables),
+            Action::NotifyLeader(who) => {
+                self.notify(who, tables);
                 let term = self.rest.voters.term;
                 self.rest.voters.leads[who] = Some(term);
                 self.rest.voters.hint[who] = Some(who);
                 self.happens(who, Cause::Leading(term), tables);
             }
-            Action::Ask(who) => {
+            Action::Request(who) => {
                 self.rest.left.lock_requests -= 1;
-                let (number, open) = &mut self.rest.asked[who];
+                let (number, open) = &mut self.rest.requests[who];
                 (*number, *open) = (*number + 1, true);
                 let number = *number;
-                self.happens(who, Cause::Asks(number), tables);
+                self.happens(who, Cause::Requests(number), tables);
             }
             Action::Release(who) => {
                 self.rest.observer.holds.retain(|hold| hold.who != who || hold.until.is_some());
-                self.rest.asked[who].1 = false;
-                self.happens(who, Cause::Releases(self.rest.asked[who].0), tables);
+                self.rest.requests[who].1 = false;
+                self.happens(who, Cause::Releases(self.rest.requests[who].0), tables);
             }
             Action::Crash(who) => {
                 self.rest.left.crashes -= 1;
                 self.rest.crashed |= 1 << who;
-                self.end_life(who, tables);
+                self.end_incarnation(who, tables);
             }
             Action::Restart(who) => {
                 self.rest.left.restarts -= 1;
-                self.begin_life(who, tables).expect("the settings were good before");
+                self.start_incarnation(who, tables).expect("the settings were good before");
             }
             Action::Sleep(who) => {
                 self.rest.left.sleeps -= 1;
@@ -200,15 +200,13 @@ impl World {
                 self.rest.voters.elect(who);
             }
             Action::Confirm(who) => {
-                let questions = self.rest.questions.iter_mut();
-                questions
-                    .filter(|question| question.who == who)
-                    .for_each(|question| question.confirmed = true);
+                let leadership_queries = self.rest.leadership_queries.iter_mut();
+                leadership_queries.filter(|query| query.who == who).for_each(|query| query.confirmed = true);
             }
             Action::Answer(who) => {
-                let answered = self.rest.questions.extract_if(.., |question| question.who == who).next();
-                if let Some(question) = answered {
-                    self.happens(who, Cause::Confirmed(question.number), tables);
+                let answered = self.rest.leadership_queries.extract_if(.., |query| query.who == who).next();
+                if let Some(query) = answered {
+                    self.happens(who, Cause::Confirmed(query.number), tables);
                 }
             }
         }
@@ -216,34 +214,34 @@ impl World {
     }
 
     /// Begins an incarnation of a member, and a session of its client.
-    pub fn begin_life<P: MutualExclusion>(
+    pub fn start_incarnation<P: MutualExclusion>(
         &mut self,
         who: usize,
         tables: &mut Tables<P>,
     ) -> Result<(), SettingsError> {
-        self.rest.lives[who] += 1;
+        self.rest.incarnations[who] += 1;
         self.rest.crashed &= !(1 << who);
-        self.members[who] = tables.begin(who, self.rest.lives[who], self.clock(who))? + 1;
+        self.members[who] = tables.begin(who, self.rest.incarnations[who], self.clock(who))? + 1;
         self.rest.voters.forget(who);
-        self.rest.asked[who] = (0, false);
+        self.rest.requests[who] = (0, false);
         self.happens(who, Cause::Opens, tables);
         Ok(())
     }
 
-    fn end_life<P: MutualExclusion>(&mut self, who: usize, tables: &Tables<P>) {
+    fn end_incarnation<P: MutualExclusion>(&mut self, who: usize, tables: &Tables<P>) {
         let until = self.clock(who) + self.lease_left(who, tables);
         self.members[who] = DOWN;
         self.rest.asleep &= !(1 << who);
         self.rest.observer.ends(who, until);
-        self.forget_what_is_over();
-        self.rest.questions.retain(|question| question.who != who);
+        self.forget_expired();
+        self.rest.leadership_queries.retain(|query| query.who != who);
         // Frames in transit to this incarnation do not reach the next one.
         self.frames.retain(|&frame| tables.frame(frame).to.0 as usize - 1 != who);
     }
 
-    fn forget_what_is_over(&mut self) {
+    fn forget_expired(&mut self) {
         let Rest { left, now, observer, .. } = &mut self.rest;
-        observer.forget_what_is_over(|who| left.clock(who, *now));
+        observer.forget_expired(|who| left.clock(who, *now));
     }
 
     fn lease_left<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> u64 {
@@ -255,7 +253,7 @@ impl World {
     fn pass_time<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         self.rest.left.units -= 1;
         self.rest.now += 1;
-        self.forget_what_is_over();
+        self.forget_expired();
         for who in 0..self.members.len() {
             if self.is_awake(who) {
                 self.happens(who, Cause::Tick, tables);
@@ -264,7 +262,7 @@ impl World {
         }
     }
 
-    fn tell<P: MutualExclusion>(&mut self, who: usize, tables: &mut Tables<P>) {
+    fn notify<P: MutualExclusion>(&mut self, who: usize, tables: &mut Tables<P>) {
         for view in self.rest.voters.news_for(who) {
             self.happens(who, Cause::Decided(view), tables);
         }
@@ -305,10 +303,10 @@ impl World {
             self.wrong = self.wrong.take().or(wrong);
         }
         for request in stepped.port {
-            self.asks_voters(who, request, tables);
+            self.request_of_voters(who, request, tables);
         }
         if stepped.notes.contains(&Note::Excluded) {
-            self.end_life(who, tables);
+            self.end_incarnation(who, tables);
         }
     }
 
@@ -347,15 +345,20 @@ impl World {
         self.rest.voters.leader == who && self.rest.voters.term == term && self.has_majority()
     }
 
-    fn asks_voters<P: MutualExclusion>(&mut self, who: usize, request: PortRequest, tables: &mut Tables<P>) {
+    fn request_of_voters<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        request: PortRequest,
+        tables: &mut Tables<P>,
+    ) {
         match request {
             PortRequest::Confirm { number, term } if self.rest.left.late_leases => {
-                self.rest.questions.retain(|question| question.who != who);
-                self.rest.questions.push(LeadershipQuery { who, term, number, confirmed: false });
-                self.rest.questions.sort_unstable_by_key(|question| question.who);
+                self.rest.leadership_queries.retain(|query| query.who != who);
+                self.rest.leadership_queries.push(LeadershipQuery { who, term, number, confirmed: false });
+                self.rest.leadership_queries.sort_unstable_by_key(|query| query.who);
             }
-            PortRequest::Confirm { number: question, term } if self.leads(who, term) => {
-                self.at_once.push_back((who, Cause::Confirmed(question)));
+            PortRequest::Confirm { number, term } if self.leads(who, term) => {
+                self.at_once.push_back((who, Cause::Confirmed(number)));
             }
             PortRequest::Propose(view) if self.leads(who, view.term) && self.rest.left.views > 0 => {
                 let last = self.rest.voters.decided.last().map_or(0, |&last| tables.view(last).epoch);
@@ -412,7 +415,7 @@ impl World {
         };
         let others: Vec<usize> =
             self.rest.observer.holds.iter().filter(usable).map(|hold| hold.who).collect();
-        self.rest.observer.enters(who, self.rest.lives[who], fence, &others, lease)
+        self.rest.observer.enters(who, self.rest.incarnations[who], fence, &others, lease)
     }
 
     /// Whether a member's client has received a grant and has not released the lock.

@@ -77,7 +77,7 @@ fn counterexamples_end_in_their_violation() {
     for failure in counterexamples::ALL {
         let run = match failure.scenario() {
             Some(text) => recorded(&Scenario::parse(failure.name, text).unwrap().spec),
-            None => failure.told(),
+            None => failure.recording(),
         };
         assert!(run.steps.len() > 3 && run.names.len() >= 2, "{}", failure.name);
         let violated = !run.wrong.is_empty();

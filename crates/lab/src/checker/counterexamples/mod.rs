@@ -119,7 +119,7 @@ pub const ALL: &[Failure] = &[
                 counted from the request: a new view starts while the member still believes in its lease.",
         why: "A lease must be counted from the time of the request, which is before the grant. Then the holder stops \
               first, however slow the reply was.",
-        command: "lockkeeper check --cluster --members 2 --units 5 --wishes 0 --late-leases --bug lease-from-arrival",
+        command: "lockkeeper check --cluster --members 2 --units 5 --lock-requests 0 --late-leases --bug lease-from-arrival",
         found_by: FoundBy::Cluster,
         run: run!("lease-from-arrival.story"),
     },
@@ -148,7 +148,7 @@ impl Failure {
     }
 
     /// Its run as a recording, made from its sentences.
-    pub fn told(&self) -> Recording {
+    pub fn recording(&self) -> Recording {
         story::recording(self.run)
     }
 

@@ -1,7 +1,7 @@
 //! Converts a run given as sentences into a recording that can be drawn. The first name in a sentence is the
-//! process that acts; a name after `by` or `from` is the sender of a message.
+//! process that acts; a name after `from` is the sender of a message.
 //!
-//! Example: "M2 hears from M1.1, for epoch 1, that it holds nothing" is a step of M2, with an arrow from M1.
+//! Example: "M2 receives the report for epoch 1 from M1.1: it holds nothing" is a step of M2, with an arrow from M1.
 
 use crate::simulator::time::Time;
 use crate::trace::SiteState;
@@ -23,13 +23,18 @@ pub fn text(steps: &[String], ending: &str) -> String {
 pub fn recording(text: &str) -> Recording {
     let names: BTreeSet<&str> = text.lines().flat_map(str::split_whitespace).filter_map(name).collect();
     let names: Vec<String> = names.into_iter().map(Into::into).collect();
-    let mut told = Telling { recording: Recording::of(names), knows: Vec::new() };
-    told.recording.steps.push(Step { at: Time::ZERO, site: None, kinds: vec!["start"], say: String::new() });
-    told.knows = vec![Known::default(); told.recording.names.len()];
+    let mut reader = StoryReader { recording: Recording::of(names), knows: Vec::new() };
+    reader.recording.steps.push(Step {
+        at: Time::ZERO,
+        site: None,
+        kinds: vec!["start"],
+        say: String::new(),
+    });
+    reader.knows = vec![Known::default(); reader.recording.names.len()];
     for line in text.lines() {
-        told.line(line);
+        reader.line(line);
     }
-    told.recording
+    reader.recording
 }
 
 /// The process that a word names: a letter and a number, optionally followed by an incarnation (`M1.2`).
@@ -48,12 +53,13 @@ struct Known {
     written: Vec<(&'static str, String)>,
 }
 
-struct Telling {
+/// A recording that is made sentence by sentence.
+struct StoryReader {
     recording: Recording,
     knows: Vec<Known>,
 }
 
-impl Telling {
+impl StoryReader {
     fn site(&self, name: &str) -> Option<SiteId> {
         self.recording.names.iter().position(|known| known == name).map(SiteId::new)
     }
@@ -78,13 +84,13 @@ impl Telling {
             }
         }
         let say = format!("{}.", capital(line));
-        self.recording.steps.push(Step { at, site, kinds: vec!["told"], say });
+        self.recording.steps.push(Step { at, site, kinds: vec!["sentence"], say });
         self.recording.end = at;
     }
 
     /// Records a message from another process. Its arrow starts one step before it ends.
     fn message(&mut self, words: &[&str], line: &str, to: SiteId, now: usize) {
-        let after = words.windows(2).find(|pair| matches!(pair[0], "by" | "from")).map(|pair| pair[1]);
+        let after = words.windows(2).find(|pair| pair[0] == "from").map(|pair| pair[1]);
         let Some(from) = after.and_then(name).and_then(|name| self.site(name)) else { return };
         let text = line.to_string();
         let (sent, ended) = (now.saturating_sub(1), Some(now));
@@ -108,8 +114,8 @@ impl Telling {
             known.written.retain(|(name, _)| *name != register);
             known.written.push((register, (*value).to_string()));
         }
-        for (said, phase) in [("wants to enter", Phase::Waiting), ("(enters)", Phase::Inside)] {
-            if line.contains(said) {
+        for (mark, phase) in [("wants to enter", Phase::Waiting), ("(enters)", Phase::Inside)] {
+            if line.contains(mark) {
                 known.phase = phase;
             }
         }
@@ -142,7 +148,7 @@ mod tests {
     fn sentences_are_converted_to_steps_messages_and_states() {
         let steps = [
             "P1 writes number[1] := 2 (is through its doorway)",
-            "M2 hears from M1.1, for epoch 1, that it holds nothing",
+            "M2 receives the report for epoch 1 from M1.1: it holds nothing",
         ];
         let run = recording(&text(&steps.map(String::from), "P1 waits for ever"));
         assert_eq!(run.names, ["M1", "M2", "P1"]);
