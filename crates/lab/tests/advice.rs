@@ -11,29 +11,29 @@ use lockkeeper_lab::{Progress, election};
 fn every_algorithm_has_a_complete_explanation() {
     for entry in registry::ALL {
         let slug = entry.about.slug;
-        let told = explain::explain(slug).unwrap();
+        let explanation = explain::explain(slug).unwrap();
         for section in ["Idea", "Assumes", "Cost", "Pitfalls"] {
-            let text = told.header.section(section);
+            let text = explanation.header.section(section);
             assert!(text.is_some_and(|text| text.len() > 20), "{slug}: {section}");
             assert!(
                 !text.is_some_and(|text| text.contains("](") || text.contains("**")),
                 "{slug}: {section}"
             );
         }
-        assert!(told.header.paper.len() > 40, "{slug}");
-        assert!(!told.messages.is_empty() && !told.rules.is_empty(), "{slug}");
-        assert!(told.tale.lines.len() > 3, "{slug}");
+        assert!(explanation.header.paper.len() > 40, "{slug}");
+        assert!(!explanation.messages.is_empty() && !explanation.rules.is_empty(), "{slug}");
+        assert!(explanation.tale.lines.len() > 3, "{slug}");
     }
 }
 
 #[test]
 fn every_election_has_a_complete_explanation() {
     for entry in registry::ELECTIONS {
-        let told = election::explain::explain(entry.about.slug).unwrap().unwrap();
+        let explanation = election::explain::explain(entry.about.slug).unwrap().unwrap();
         for section in ["Idea", "Assumes", "Cost", "Pitfalls"] {
-            assert!(told.header.section(section).is_some_and(|text| text.len() > 20), "{section}");
+            assert!(explanation.header.section(section).is_some_and(|text| text.len() > 20), "{section}");
         }
-        assert!(told.tale.ending.starts_with("S3 leads"), "{}", told.tale.ending);
+        assert!(explanation.tale.ending.starts_with("S3 leads"), "{}", explanation.tale.ending);
     }
     assert!(election::explain::explain("lamport").unwrap().is_none());
 }

@@ -69,7 +69,11 @@ fn footnotes_contain_the_measured_values() {
         run(&sweep(&["lamport", "ricart-agrawala", "token-ring"], &[9], &[LoadSpec::Low, LoadSpec::High]));
     let notes: Vec<&str> = rows.footnotes.iter().map(|note| note.text.as_str()).collect();
     assert!(notes[0].contains("1 T with lamport and 9 sites"), "{}", notes[0]);
-    assert!(notes[1].contains("measured 16 with 9 sites, 0 of them only to tell of an exit"), "{}", notes[1]);
+    assert!(
+        notes[1].contains("measured 16 with 9 sites, 0 of them only to announce an exit"),
+        "{}",
+        notes[1]
+    );
     assert!(notes[2].contains("that costs 1 messages per T, measured with 9 sites"), "{}", notes[2]);
     assert_eq!(rows.marks("ricart-agrawala"), "¹,²");
     assert!(run(&sweep(&["raymond"], &[3], &[LoadSpec::Low])).footnotes.is_empty());

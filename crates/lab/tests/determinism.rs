@@ -80,8 +80,8 @@ fn tracing_does_not_change_the_report() {
     let spec = eventful("lamport");
     let plain = simulate(&spec, 3, 1, &Progress::default()).unwrap();
     let mut story = trace::Story::default();
-    let told = trace_run(&spec, 3, &mut story, &Progress::default()).unwrap();
-    assert_eq!(serde_json::to_string(&plain).unwrap(), serde_json::to_string(&told).unwrap());
+    let traced = trace_run(&spec, 3, &mut story, &Progress::default()).unwrap();
+    assert_eq!(serde_json::to_string(&plain).unwrap(), serde_json::to_string(&traced).unwrap());
 }
 
 /// Pins one run. A change here changes the meaning of every recorded seed, and needs a reason.

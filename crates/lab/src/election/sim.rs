@@ -283,11 +283,11 @@ impl<'a, E: Election> Sim<'a, E> {
         }
         if self.can_act(to, Event::Arrive(place)) {
             let Flight { message, sent, stamp, .. } = self.flights.remove(place);
-            let told = self.tracer.is_some().then(|| message.to_string());
+            let text = self.tracer.is_some().then(|| message.to_string());
             self.electorate.deliver(from, to, message, &mut self.out);
-            if let (Some(tracer), Some(stamp), Some(told)) = (&mut self.tracer, &stamp, &told) {
+            if let (Some(tracer), Some(stamp), Some(text)) = (&mut self.tracer, &stamp, &text) {
                 let (why, sends) = step_in_words(&self.out);
-                tracer.receive(self.now, to, Arrival { from, stamp, message: told, sent }, &why, &sends);
+                tracer.receive(self.now, to, Arrival { from, stamp, message: text, sent }, &why, &sends);
             }
             self.settle(to);
         }

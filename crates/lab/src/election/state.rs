@@ -153,9 +153,9 @@ impl<E: Election> State<E> {
         let due = |site| bounds.timing == Timing::TooShort || !waits(site);
         let timers = self.armed.iter().filter(|(site, _)| due(*site));
         events.extend(timers.map(|(site, timer)| Event::Timer(*site, timer.clone())));
-        let heard_out =
+        let received_all =
             |site, crashed| !self.under_way.iter().any(|(from, to, _)| (*from, *to) == (crashed, site));
-        let noticeable = self.unnoticed.iter().filter(|(site, crashed)| heard_out(*site, *crashed));
+        let noticeable = self.unnoticed.iter().filter(|(site, crashed)| received_all(*site, *crashed));
         events.extend(noticeable.map(|&(site, crashed)| Event::Notice(site, crashed)));
         if bounds.partition && self.apart.is_empty() {
             // The first site never moves, because a partition and its mirror image are the same.
@@ -268,7 +268,7 @@ fn is_ack<M: Vocabulary>(message: &M) -> bool {
 /// A possible next state.
 pub(super) struct Successor<E: Election> {
     pub(super) state: State<E>,
-    /// The events that lead to it.
+    /// The events that lead to the state.
     pub(super) events: Vec<Event<E>>,
     /// The violation in the last of them, if there is one.
     pub(super) wrong: Option<String>,

@@ -18,8 +18,9 @@ pub struct JsonLines {
 
 impl JsonLines {
     pub fn new(out: Box<dyn Write>, processes: usize) -> Self {
-        let told = if processes > WHOLE_VECTORS { vec![vec![0; processes]; processes] } else { Vec::new() };
-        Self { out, line: Vec::with_capacity(512), vectors: Vectors { told } }
+        let written =
+            if processes > WHOLE_VECTORS { vec![vec![0; processes]; processes] } else { Vec::new() };
+        Self { out, line: Vec::with_capacity(512), vectors: Vectors { written } }
     }
 }
 
@@ -27,19 +28,19 @@ impl JsonLines {
 /// components are written that changed since the site's previous line: `"vector_changes":{"S1":2,"S3":1}`.
 struct Vectors {
     /// The vector of each site's last line.
-    told: Vec<Vec<u32>>,
+    written: Vec<Vec<u32>>,
 }
 
 impl Vectors {
     fn write(&mut self, line: &mut Vec<u8>, record: &Record<'_>) -> io::Result<()> {
-        let Some(told) = self.told.get_mut(record.site.index()) else {
+        let Some(written) = self.written.get_mut(record.site.index()) else {
             line.extend_from_slice(br#","vector":"#);
             return Ok(serde_json::to_writer(line, record.vector)?);
         };
         line.extend_from_slice(br#","vector_changes":{"#);
         let mut comma = "";
         for (index, (old, &new)) in
-            told.iter_mut().zip(record.vector).enumerate().filter(|(_, (old, new))| **old != **new)
+            written.iter_mut().zip(record.vector).enumerate().filter(|(_, (old, new))| **old != **new)
         {
             *old = new;
             write!(line, r#"{comma}"{}":{new}"#, record.names.of(SiteId::new(index)))?;

@@ -63,13 +63,13 @@ fn read(text: &str) -> (String, BTreeMap<Time, Vec<String>>) {
 fn check(text: &str) {
     let (name, expected) = read(text);
     let scenario = Scenario::open(&name).unwrap();
-    let mut told = Transcript::default();
-    trace_run(&scenario.spec, 1, &mut told, &Progress::default()).unwrap();
+    let mut transcript = Transcript::default();
+    trace_run(&scenario.spec, 1, &mut transcript, &Progress::default()).unwrap();
     for (at, lines) in &expected {
-        assert_eq!(told.0.get(at), Some(lines), "{name}, at {at} T");
+        assert_eq!(transcript.0.get(at), Some(lines), "{name}, at {at} T");
     }
     assert_eq!(
-        told.0.len(),
+        transcript.0.len(),
         expected.len(),
         "{name}: an event occurs at a time that the figure does not have"
     );

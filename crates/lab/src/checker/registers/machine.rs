@@ -25,7 +25,7 @@ pub(super) trait Program: Sync {
     /// The section of the program that a process is in.
     fn section(&self, at: Local) -> Section;
     /// A register's value as text.
-    fn tell(&self, register: usize, value: u8) -> String;
+    fn describe(&self, register: usize, value: u8) -> String;
 }
 
 /// A register.
@@ -285,7 +285,7 @@ impl Machine {
     /// The sentence that describes a step.
     pub(super) fn describe(&self, from: &State, step: &Step) -> String {
         let Event { register, value, kind } = step.event;
-        let (name, value) = (&self.registers[register].name, self.program.tell(register, value));
+        let (name, value) = (&self.registers[register].name, self.program.describe(register, value));
         let did = match kind {
             Kind::Read => format!("reads {name} = {value}"),
             Kind::Guess => format!("reads {name} while it is being written, and gets {value}"),

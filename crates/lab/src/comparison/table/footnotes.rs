@@ -16,7 +16,7 @@ pub struct Footnote {
 
 /// The remarks on these rows, with the values measured in them.
 pub fn footnotes(rows: &[Row]) -> Vec<Footnote> {
-    let told = [
+    let notes = [
         sync_delay_of_broadcasts(rows),
         exit_of_ricart_agrawala(rows),
         ring_that_never_starts(rows),
@@ -26,8 +26,8 @@ pub fn footnotes(rows: &[Row]) -> Vec<Footnote> {
         majorities(rows),
         replies_of_permits(rows),
     ];
-    let told = told.into_iter().flatten().enumerate();
-    told.map(|(index, note)| Footnote { number: index + 1, ..note }).collect()
+    let notes = notes.into_iter().flatten().enumerate();
+    notes.map(|(index, note)| Footnote { number: index + 1, ..note }).collect()
 }
 
 fn note(algorithms: &[&str], text: String) -> Option<Footnote> {
@@ -76,7 +76,7 @@ fn exit_of_ricart_agrawala(rows: &[Row]) -> Option<Footnote> {
         format!(
             "Some lectures count 2(N−1) messages for an entry and another N−1 for an exit. A REPLY sent at an exit was \
              deferred: it is one of the N−1 replies that another site's entry needs anyway and is counted there. Each \
-             entry costs 2(N−1) in all: measured {} with {} sites, {} of them only to tell of an exit.",
+             entry costs 2(N−1) in all: measured {} with {} sites, {} of them only to announce an exit.",
             number(Some(messages), 3),
             row.sites,
             number(row.on_exit, 3)

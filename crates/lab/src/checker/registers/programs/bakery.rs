@@ -98,7 +98,7 @@ impl Program for Bakery {
         }
     }
 
-    fn tell(&self, register: usize, value: u8) -> String {
+    fn describe(&self, register: usize, value: u8) -> String {
         if register < self.processes { value.to_string() } else { truth(value) }
     }
 }

@@ -138,7 +138,7 @@ impl Program for BlackWhite {
         }
     }
 
-    fn tell(&self, register: usize, value: u8) -> String {
+    fn describe(&self, register: usize, value: u8) -> String {
         let name = |color: u8| if color == 1 { "black" } else { "white" };
         if register == self.color() {
             name(value).into()

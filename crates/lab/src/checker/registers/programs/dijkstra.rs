@@ -91,7 +91,7 @@ impl Program for Dijkstra {
         }
     }
 
-    fn tell(&self, register: usize, value: u8) -> String {
+    fn describe(&self, register: usize, value: u8) -> String {
         if register == self.k() { format!("{}", value + 1) } else { truth(value) }
     }
 }

@@ -20,7 +20,7 @@ fn row(index: usize, rows: usize) -> f64 {
 /// Draws the distributions of response times: the bar holds half of all responses, the line nine tenths, the
 /// mark is the median.
 pub fn responses(study: &Study) -> Plot {
-    let (mut subjects, left_out) = study.told(|subject| subject.response);
+    let (mut subjects, left_out) = study.measured(|subject| subject.response);
     subjects.sort_by(|a, b| a.1.at[2].total_cmp(&b.1.at[2]));
     let least = subjects.iter().map(|(_, q)| q.at[0]).fold(f64::INFINITY, f64::min).max(0.01);
     let most = subjects.iter().map(|(_, q)| q.at[5]).fold(1.0, f64::max);
@@ -59,7 +59,7 @@ pub fn responses(study: &Study) -> Plot {
 
 /// Draws the maximum number of bypasses of one waiting site.
 pub fn fairness(study: &Study) -> Plot {
-    let (mut subjects, left_out) = study.told(|subject| subject.fairness);
+    let (mut subjects, left_out) = study.measured(|subject| subject.fairness);
     subjects.sort_by_key(|(_, (bypass, _))| *bypass);
     let most = subjects.iter().map(|(_, (bypass, _))| *bypass).max().unwrap_or(1);
     let once = study.sites.saturating_sub(1) as f64;

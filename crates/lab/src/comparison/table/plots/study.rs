@@ -85,10 +85,10 @@ impl Study {
     }
 
     /// The algorithms that have a value, and the names of those that have none.
-    pub fn told<T>(&self, of: impl Fn(&Subject) -> Option<T>) -> (Vec<(&Subject, T)>, Vec<&str>) {
-        let told = self.subjects.iter().filter_map(|subject| Some((subject, of(subject)?))).collect();
+    pub fn measured<T>(&self, of: impl Fn(&Subject) -> Option<T>) -> (Vec<(&Subject, T)>, Vec<&str>) {
+        let measured = self.subjects.iter().filter_map(|subject| Some((subject, of(subject)?))).collect();
         let left_out = self.subjects.iter().filter(|subject| of(subject).is_none());
-        (told, left_out.map(|subject| subject.algorithm.as_str()).collect())
+        (measured, left_out.map(|subject| subject.algorithm.as_str()).collect())
     }
 }
 

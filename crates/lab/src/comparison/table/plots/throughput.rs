@@ -7,7 +7,7 @@ use crate::comparison::table::number;
 /// Draws the throughput under random requests. Each line bends at the load that its algorithm cannot serve.
 pub fn draw(study: &Study) -> Plot {
     let (subjects, left_out) =
-        study.told(|subject| Some(subject.throughput.clone()).filter(|curve| !curve.is_empty()));
+        study.measured(|subject| Some(subject.throughput.clone()).filter(|curve| !curve.is_empty()));
     let most = subjects.iter().flat_map(|(_, curve)| curve).map(|(load, _)| *load).fold(0.1, f64::max);
     let highest =
         subjects.iter().flat_map(|(_, curve)| curve).map(|(_, entries)| *entries).fold(0.1, f64::max);
