@@ -18,10 +18,10 @@ async function ask(path, body, signal) {
     throw error.name === "AbortError" ? error : new Error(UNREACHABLE);
   }
   if (response.ok) return response;
-  const told = await response.text();
-  let why = told;
+  const text = await response.text();
+  let why = text;
   try {
-    why = JSON.parse(told).error ?? told;
+    why = JSON.parse(text).error ?? text;
   } catch {
     /* a plain text */
   }

@@ -114,15 +114,15 @@ export class CheckTab {
   read() {
     const data = new FormData(this.form),
       text = (name) => String(data.get(name) ?? "");
-    const wish = {
+    const request = {
       algorithm: text("algorithm"),
       sites: Number(text("sites")),
       settings: readSettings(this.form),
       requests: text("requests") === "" ? null : Number(text("requests")),
       fifo: text("fifo") === "" ? null : text("fifo") === "yes",
     };
-    for (const [name] of FAULTS) wish[name] = Number(text(name) || 0);
-    return wish;
+    for (const [name] of FAULTS) request[name] = Number(text(name) || 0);
+    return request;
   }
 
   async open() {
@@ -140,7 +140,7 @@ export class CheckTab {
       const { answer } = await follow("/api/check", this.read(), asking.signal, (sofar) => {
         this.live.textContent = `${grouped(sofar.distinct)} states, ${grouped(sofar.generated)} steps, ${sofar.depth} deep`;
       });
-      this.tell(answer);
+      this.show(answer);
     } catch (error) {
       if (error.name === "AbortError") this.live.textContent += " – stopped";
       else this.error.textContent = error.message;
@@ -149,7 +149,7 @@ export class CheckTab {
     }
   }
 
-  tell(answer) {
+  show(answer) {
     const order = answer.fifo ? "FIFO channels" : "channels that may reorder";
     this.live.textContent = `${grouped(answer.distinct)} states, ${grouped(answer.generated)} steps, ${answer.depth} deep; ${order}`;
     const rows = Object.entries(answer.properties).map(([property, verdict]) =>
@@ -192,11 +192,11 @@ export class CheckTab {
     try {
       this.scenario = scenario;
       this.film = new Film(await get("/api/play", { scenario }));
-      const told = (text) => {
+      const notify = (text) => {
         this.note.textContent = text;
       };
       this.player.load(this.film, {
-        tools: [...takeOver(this.film, this.player), ...sharing(this.film, `#drive=${packed(scenario)}`, told)],
+        tools: [...takeOver(this.film, this.player), ...sharing(this.film, `#drive=${packed(scenario)}`, notify)],
       });
     } catch (error) {
       this.error.textContent = error.message;

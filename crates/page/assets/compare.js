@@ -115,7 +115,7 @@ export class CompareTab {
     this.error.textContent = "";
     this.stop.hidden = this.bar.hidden = false;
     try {
-      this.tell(
+      this.show(
         await follow("/api/compare", this.read(), asking.signal, ({ entries, of }) => {
           this.bar.value = of > 0 ? entries / of : 0;
           this.live.textContent = `${entries.toLocaleString("en")} of ${of.toLocaleString("en")} entries`;
@@ -128,7 +128,7 @@ export class CompareTab {
     }
   }
 
-  tell({ comparison, csv, plots }) {
+  show({ comparison, csv, plots }) {
     this.live.textContent = `${comparison.rows.length} rows.`;
     const pictures = plots.map((plot) => {
       const url = URL.createObjectURL(new Blob([plot.svg], { type: "image/svg+xml" }));

@@ -13,9 +13,9 @@ function distance(x, y, { x1, y1, x2, y2 }) {
 }
 
 export class Diagram {
-  /** `told` receives the user's actions: select a site, go to a time, point at a message. */
-  constructor(told) {
-    this.told = told;
+  /** `handlers` receives the user's actions: select a site, go to a time, point at a message. */
+  constructor(handlers) {
+    this.handlers = handlers;
     this.canvas = h("canvas", { class: "diagram", tabIndex: 0, role: "img" });
     this.tip = h("div", { class: "tip", hidden: true, role: "tooltip" });
     this.scroller = h("div", { class: "diagram-scroll" }, this.canvas);
@@ -166,9 +166,9 @@ export class Diagram {
   click(x, y) {
     const message = this.messageAt(x, y),
       site = this.siteAt(y);
-    if (message) this.told.message?.(message);
-    if (site !== null) this.told.select(site);
-    if (x > GUTTER && !message) this.told.go(this.from + (x - ORIGIN) / this.scale);
+    if (message) this.handlers.message?.(message);
+    if (site !== null) this.handlers.select(site);
+    if (x > GUTTER && !message) this.handlers.go(this.from + (x - ORIGIN) / this.scale);
   }
 
   siteAt(y) {

@@ -36,8 +36,8 @@ export function button(text, label, act, more) {
 
 /** A labelled field of a form. */
 export function field(label, input, help) {
-  const told = help ? h("small", {}, help) : null;
-  return h("label", { class: "field" }, h("span", {}, label), input, told);
+  const hint = help ? h("small", {}, help) : null;
+  return h("label", { class: "field" }, h("span", {}, label), input, hint);
 }
 
 /** A select element from pairs of value and text. */

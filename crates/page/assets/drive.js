@@ -211,8 +211,8 @@ export class DriveTab {
       step: film.last,
       driving,
       keepView,
-      tools: sharing(film, hash(), (told) => {
-        this.note.textContent = told;
+      tools: sharing(film, hash(), (message) => {
+        this.note.textContent = message;
       }),
     });
     this.undoButton.disabled = this.acts.length === 0;

@@ -79,11 +79,11 @@ export class FiguresTab {
     }
     try {
       const film = new Film(await get("/api/play", { scenario: figure.text }));
-      const told = (text) => {
+      const notify = (text) => {
         this.note.textContent = text;
       };
       this.player.load(film, {
-        tools: [...takeOver(film, this.player), ...sharing(film, `#figure=${figure.name}`, told)],
+        tools: [...takeOver(film, this.player), ...sharing(film, `#figure=${figure.name}`, notify)],
       });
     } catch (error) {
       this.error.textContent = error.message;

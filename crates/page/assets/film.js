@@ -35,13 +35,13 @@ export class Film {
     Object.assign(this, { title, about, scenario, recording });
     Object.assign(this, recording);
     this.last = this.steps.length - 1;
-    this.told = this.steps.at(-1).kinds.includes("ending");
-    this.ending = this.told ? this.steps.at(-1).say : null;
+    this.isStory = this.steps.at(-1).kinds.includes("ending");
+    this.ending = this.isStory ? this.steps.at(-1).say : null;
     this.messages.sort((one, other) => one.sent - other.sent);
     this.kinds = [];
     this.longest = 0;
     for (const message of this.messages) {
-      message.name = this.told ? "message" : nameOf(message.text);
+      message.name = this.isStory ? "message" : nameOf(message.text);
       if (!this.kinds.includes(message.name)) this.kinds.push(message.name);
       message.kind = this.kinds.indexOf(message.name);
       message.from_t = this.steps[message.sent].at;
@@ -52,8 +52,8 @@ export class Film {
     this.hasQuorums = this.states.some((states) => states.some(([, state]) => state.quorum.length > 0));
     // Runs with one step at each whole time: driven by hand, found by a checker, or given as sentences.
     this.byHand = /^\s*delivery:\s*by hand/m.test(scenario ?? "");
-    const says = ([, state]) => state.fields.length > 0 || state.phase !== "Idle" || !state.up;
-    this.plain = this.told && !this.states.some((states) => states.some(says));
+    const hasState = ([, state]) => state.fields.length > 0 || state.phase !== "Idle" || !state.up;
+    this.plain = this.isStory && !this.states.some((states) => states.some(hasState));
     this.bars = this.states.map((states) => this.barsOf(states));
   }
 

@@ -41,11 +41,11 @@ export class GalleryTab {
       const { failure, film: sent } = await get(`/api/gallery/${encodeURIComponent(this.chosen)}`);
       const film = new Film({ ...sent, title: failure.title, about: failure.story });
       put(this.why, h("p", {}, failure.why), h("code", { class: "command" }, failure.command));
-      const told = (text) => {
+      const notify = (text) => {
         this.note.textContent = text;
       };
       this.player.load(film, {
-        tools: [...takeOver(film, this.player), ...sharing(film, `#break=${failure.name}`, told)],
+        tools: [...takeOver(film, this.player), ...sharing(film, `#break=${failure.name}`, notify)],
       });
     } catch (error) {
       this.error.textContent = error.message;

@@ -13,9 +13,9 @@ function badge(state, election) {
 }
 
 export class Inside {
-  /** `told.select` receives the selected site; `actions` creates the buttons of a site in a run driven by hand. */
-  constructor(told) {
-    this.told = told;
+  /** `handlers.select` receives the selected site; `actions` creates the buttons of a site in a run driven by hand. */
+  constructor(handlers) {
+    this.handlers = handlers;
     this.actions = null;
     this.element = h("div", { class: "cards", role: "list", "aria-label": "State of every site" });
   }
@@ -28,7 +28,7 @@ export class Inside {
         foot = h("footer", {});
       const card = h(
         "article",
-        { class: "card", role: "listitem", "data-site": name, onclick: () => this.told.select(site) },
+        { class: "card", role: "listitem", "data-site": name, onclick: () => this.handlers.select(site) },
         head,
         body,
         foot,

@@ -37,7 +37,7 @@ function tickStep(scale, smallest) {
 }
 
 function paintScale(pen, view, film, ink) {
-  const step = tickStep(view.scale, film.byHand || film.told ? 1 : 0.01);
+  const step = tickStep(view.scale, film.byHand || film.isStory ? 1 : 0.01);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   pen.textAlign = "center";
   for (let tick = Math.ceil(view.from / step); timeX(view, tick * step) < view.width; tick += 1) {
@@ -183,7 +183,8 @@ function paintMessages(pen, view, film, step, now, hovered) {
   // Where many arrows share a pixel, each is more transparent, so that bars remain visible behind them.
   const dense = (last - first) / (view.width - GUTTER);
   const alpha = Math.max(0.05, Math.min(0.95, 1.1 / Math.max(dense, 0.01)));
-  const names = heads && !film.told && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
+  const wide = view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90;
+  const names = heads && !film.isStory && wide && last - first < 160;
   // Odd, so that sampling does not always omit the same receivers of a broadcast to an even number of sites.
   const stride = Math.ceil((last - first + 1) / MOST_ARROWS) | 1;
   const groups = film.kinds.map(() => ({ past: [], hanging: [], future: [], lost: [] }));
@@ -328,7 +329,7 @@ function paintNames(pen, view, film, step, selected, ink) {
   pen.fillRect(0, 0, GUTTER, view.height);
   pen.textAlign = "right";
   pen.fillStyle = ink.faint;
-  pen.fillText(film.told ? "step" : "T", GUTTER - 12, 12);
+  pen.fillText(film.isStory ? "step" : "T", GUTTER - 12, 12);
   film.names.forEach((name, site) => {
     const state = film.stateAt(site, step);
     pen.font = site === selected ? "700 13px system-ui, sans-serif" : "600 13px system-ui, sans-serif";

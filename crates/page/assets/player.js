@@ -166,18 +166,18 @@ export class Player {
     this.inside.at({ step: this.step, selected: this.selected });
     if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
     // The verdict shows the ending of a run that is given as sentences.
-    const said = film.told && this.step === film.last ? "" : film.steps[this.step].say;
-    const text = capital(said) || (this.step === 0 ? "Nothing has happened yet." : "");
+    const sentence = film.isStory && this.step === film.last ? "" : film.steps[this.step].say;
+    const text = capital(sentence) || (this.step === 0 ? "Nothing has happened yet." : "");
     if (this.sentence.textContent !== text) this.sentence.textContent = text;
     this.scrub.value = String(this.step);
     this.scrub.setAttribute("aria-valuetext", `step ${this.step} of ${film.last}`);
-    this.counter.textContent = `${this.step} / ${film.last}` + (film.told ? "" : `  ·  ${format(this.now)} T`);
+    this.counter.textContent = `${this.step} / ${film.last}` + (film.isStory ? "" : `  ·  ${format(this.now)} T`);
     const label = film.names.length + " sites, step " + this.step + ": " + text;
     this.diagram.canvas.setAttribute("aria-label", "Space-time diagram. " + label);
     // While playing, the sentences are updated at a readable rate.
-    if (!this.playing || performance.now() - (this.toldAt ?? 0) > 120) {
-      this.toldAt = performance.now();
-      this.tell();
+    if (!this.playing || performance.now() - (this.listedAt ?? 0) > 120) {
+      this.listedAt = performance.now();
+      this.listSteps();
     }
     this.judge();
     if (!this.gliding) this.glide();
@@ -194,11 +194,11 @@ export class Player {
   }
 
   /** Shows the sentences around this step. */
-  tell() {
+  listSteps() {
     const first = Math.max(1, this.step - STORY_WINDOW),
       last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
-    if (this.toldFilm !== this.film || first !== this.toldFirst || last !== this.toldLast) {
-      Object.assign(this, { toldFilm: this.film, toldFirst: first, toldLast: last });
+    if (this.listedFilm !== this.film || first !== this.listedFirst || last !== this.listedLast) {
+      Object.assign(this, { listedFilm: this.film, listedFirst: first, listedLast: last });
       const lines = [];
       for (let step = first; step <= last; step += 1) {
         const go = () => this.jump(step);
@@ -273,7 +273,7 @@ export class Player {
   }
 
   pause() {
-    if (this.playing) this.tell();
+    if (this.playing) this.listSteps();
     this.playing = false;
     this.playButton.textContent = "▶";
     this.playButton.setAttribute("aria-label", "Play (space)");

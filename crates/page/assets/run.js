@@ -68,7 +68,7 @@ const listOf = (text) => text.split(/[;\s]+/).filter((part) => part !== "");
 
 export class RunTab {
   constructor(known, player) {
-    Object.assign(this, { known, player, wish: { ...PLAIN } });
+    Object.assign(this, { known, player, parameters: { ...PLAIN } });
     this.error = h("p", { class: "error", role: "alert" });
     this.note = h("p", { class: "note" });
     this.command = h("code", { class: "command" });
@@ -85,22 +85,26 @@ export class RunTab {
   }
 
   fill() {
-    const { wish } = this;
+    const { parameters } = this;
     const text = (name, value, more) => h("input", { name, value, ...more });
     const number = (name, value, min, max) => h("input", { name, type: "number", value, min, max, required: true });
-    const algorithm = algorithmChoice(this.known, wish.algorithm);
+    const algorithm = algorithmChoice(this.known, parameters.algorithm);
     algorithm.append(
       h(
         "optgroup",
         { label: "elections" },
         this.known.elections.map(({ slug, title }) =>
-          h("option", { value: slug, selected: slug === wish.algorithm }, title),
+          h("option", { value: slug, selected: slug === parameters.algorithm }, title),
         ),
       ),
     );
-    const settings = h("div", { class: "settings" }, settingFields(this.known, wish.algorithm, wish.settings));
+    const settings = h(
+      "div",
+      { class: "settings" },
+      settingFields(this.known, parameters.algorithm, parameters.settings),
+    );
     const idea = h("p", { class: "idea" });
-    const tell = () => {
+    const showApplicable = () => {
       const about = aboutOf(this.known, algorithm.value);
       const shares = this.known.algorithms.find((one) => one.about.slug === algorithm.value)?.shares;
       const election = this.known.elections.includes(about);
@@ -109,10 +113,10 @@ export class RunTab {
       put(idea, about.idea, h("small", { class: "paper" }, about.paper));
       readers.hidden = !shares;
     };
-    const readers = field("Share of readers", text("readers", wish.readers, { placeholder: "0" }));
+    const readers = field("Share of readers", text("readers", parameters.readers, { placeholder: "0" }));
     algorithm.addEventListener("change", () => {
       put(settings, settingFields(this.known, algorithm.value, []));
-      tell();
+      showApplicable();
       this.run();
     });
     put(
@@ -122,25 +126,25 @@ export class RunTab {
       h(
         "div",
         { class: "two" },
-        field("Sites", number("sites", wish.sites, 1, 60)),
-        field("Seed", number("seed", wish.seed, 0, 1e9)),
+        field("Sites", number("sites", parameters.sites, 1, 60)),
+        field("Seed", number("seed", parameters.seed, 0, 1e9)),
       ),
       settings,
       h(
         "div",
         { class: "two of-locks" },
-        field("Load", h("input", { name: "load", value: wish.load, list: "loads" })),
-        field("Entries", number("entries", wish.entries, 1, 20000)),
+        field("Load", h("input", { name: "load", value: parameters.load, list: "loads" })),
+        field("Entries", number("entries", parameters.entries, 1, 20000)),
       ),
       h(
         "div",
         { class: "two" },
-        field("Delay", h("input", { name: "delay", value: wish.delay, list: "delays" })),
-        h("div", { class: "of-locks" }, field("Time inside", text("cs", wish.cs))),
+        field("Delay", h("input", { name: "delay", value: parameters.delay, list: "delays" })),
+        h("div", { class: "of-locks" }, field("Time inside", text("cs", parameters.cs))),
         h(
           "div",
           { class: "of-elections" },
-          field("Starts an election", text("initiators", wish.initiators.join("; "), { placeholder: "1; 2@3" })),
+          field("Starts an election", text("initiators", parameters.initiators.join("; "), { placeholder: "1; 2@3" })),
         ),
       ),
       readers,
@@ -152,24 +156,24 @@ export class RunTab {
         h(
           "label",
           { class: "check" },
-          h("input", { type: "checkbox", name: "non_fifo", checked: !wish.fifo }),
+          h("input", { type: "checkbox", name: "non_fifo", checked: !parameters.fifo }),
           " messages may overtake",
         ),
         h(
           "div",
           { class: "two" },
-          field("Loss", text("loss", wish.loss, { placeholder: "0" })),
-          field("Duplicates", text("duplicate", wish.duplicate, { placeholder: "0" })),
+          field("Loss", text("loss", parameters.loss, { placeholder: "0" })),
+          field("Duplicates", text("duplicate", parameters.duplicate, { placeholder: "0" })),
         ),
-        field("Crashes", text("crash", wish.crash.join("; "), { placeholder: "2@5" }), "SITE@TIME; …"),
-        field("Recoveries", text("recover", wish.recover.join("; "), { placeholder: "2@12" })),
-        field("Pauses", text("pause", wish.pause.join("; "), { placeholder: "3@4..9" })),
-        field("Partitions", text("partition", wish.partition.join("; "), { placeholder: "1,2|3@5..15" })),
-        field("Failure detector", h("input", { name: "detector", value: wish.detector, list: "detectors" })),
+        field("Crashes", text("crash", parameters.crash.join("; "), { placeholder: "2@5" }), "SITE@TIME; …"),
+        field("Recoveries", text("recover", parameters.recover.join("; "), { placeholder: "2@12" })),
+        field("Pauses", text("pause", parameters.pause.join("; "), { placeholder: "3@4..9" })),
+        field("Partitions", text("partition", parameters.partition.join("; "), { placeholder: "1,2|3@5..15" })),
+        field("Failure detector", h("input", { name: "detector", value: parameters.detector, list: "detectors" })),
         h(
           "div",
           { class: "of-locks" },
-          field("Inside at the start", text("holder", wish.holder, { placeholder: "none" })),
+          field("Inside at the start", text("holder", parameters.holder, { placeholder: "none" })),
         ),
       ),
       h(
@@ -188,11 +192,11 @@ export class RunTab {
         ["none", "perfect", "timeout:4", "false:0.05"].map((value) => h("option", { value })),
       ),
     );
-    tell();
+    showApplicable();
   }
 
   hasFaults() {
-    const { crash, recover, pause, partition, loss, duplicate, fifo } = this.wish;
+    const { crash, recover, pause, partition, loss, duplicate, fifo } = this.parameters;
     return (
       [crash, recover, pause, partition].some((list) => list.length > 0) || loss !== "" || duplicate !== "" || !fifo
     );
@@ -227,7 +231,7 @@ export class RunTab {
   /** Shows the run of a link, or the previous one. */
   async open(link) {
     if (link) {
-      this.wish = { ...PLAIN, ...JSON.parse(unpacked(link)) };
+      this.parameters = { ...PLAIN, ...JSON.parse(unpacked(link)) };
       this.fill();
     }
     if (link || !this.film) await this.run();
@@ -238,10 +242,10 @@ export class RunTab {
     this.asking?.abort();
     this.asking = new AbortController();
     this.error.textContent = "";
-    this.wish = this.read();
+    this.parameters = this.read();
     this.element.classList.add("busy");
     try {
-      this.film = new Film(await get("/api/run", this.wish, this.asking.signal));
+      this.film = new Film(await get("/api/run", this.parameters, this.asking.signal));
       this.show();
     } catch (error) {
       if (error.name !== "AbortError") this.error.textContent = error.message;
@@ -251,12 +255,12 @@ export class RunTab {
   }
 
   show() {
-    const hash = `#run=${packed(JSON.stringify(this.wish))}`;
+    const hash = `#run=${packed(JSON.stringify(this.parameters))}`;
     this.command.textContent = this.film.command;
     this.note.textContent = "";
     this.player.load(this.film, {
-      tools: sharing(this.film, hash, (told) => {
-        this.note.textContent = told;
+      tools: sharing(this.film, hash, (message) => {
+        this.note.textContent = message;
       }),
     });
   }

@@ -17,13 +17,13 @@ export function unpacked(link) {
 }
 
 /** Offers a link to the user: in the address bar and, if possible, in the clipboard. */
-async function offer(hash, told) {
+async function offer(hash, notify) {
   history.replaceState(null, "", hash);
   try {
     await navigator.clipboard.writeText(location.href);
-    told("The link is in the clipboard, and in the address above.");
+    notify("The link is in the clipboard, and in the address above.");
   } catch {
-    told("The link is in the address above.");
+    notify("The link is in the address above.");
   }
 }
 
@@ -47,8 +47,8 @@ async function lecture(film) {
 }
 
 /** The buttons to share or save a run. */
-export function sharing(film, hash, told) {
-  const tools = [button("Link", "Copy a link to this run", () => offer(hash, told), { id: "link" })];
+export function sharing(film, hash, notify) {
+  const tools = [button("Link", "Copy a link to this run", () => offer(hash, notify), { id: "link" })];
   if (film.scenario) {
     const save = () => download(fileName(film, "scenario"), "text/plain", film.scenario);
     tools.push(
@@ -59,7 +59,7 @@ export function sharing(film, hash, told) {
     try {
       download(fileName(film, "html"), "text/html", await lecture(film));
     } catch (error) {
-      told(error.message);
+      notify(error.message);
     }
   };
   tools.push(button("Page", "Save it as one page that needs no server, for a lecture", page, { id: "lecture" }));

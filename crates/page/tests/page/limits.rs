@@ -80,19 +80,19 @@ fn endless() -> String {
 #[test]
 fn requests_of_other_origins_are_rejected() {
     let port = crate::serve();
-    let (host, wish) =
+    let (host, request) =
         (host(port), json!({ "scenario": "algorithm: lamport\nsites: 2\n0 S1 requests\n" }).to_string());
-    assert_eq!(post(port, "/api/play", &host, &wish).0, 200);
+    assert_eq!(post(port, "/api/play", &host, &request).0, 200);
     let own = format!("{host}Origin: http://127.0.0.1:{port}\r\n");
-    assert_eq!(post(port, "/api/play", &own, &wish).0, 200);
-    assert_eq!(post(port, "/api/play", &format!("{host}Origin: http://other.example\r\n"), &wish).0, 403);
-    assert_eq!(post(port, "/api/play", "Host: other.example\r\n", &wish).0, 403);
+    assert_eq!(post(port, "/api/play", &own, &request).0, 200);
+    assert_eq!(post(port, "/api/play", &format!("{host}Origin: http://other.example\r\n"), &request).0, 403);
+    assert_eq!(post(port, "/api/play", "Host: other.example\r\n", &request).0, 403);
     assert_eq!(get(port, "/", "Host: other.example\r\n").0, 403);
     assert_eq!(get(port, "/api/about", &format!("{host}Sec-Fetch-Site: cross-site\r\n")).0, 403);
     // A form of another page cannot send JSON without a preflight request, which is not answered.
-    let plain = wish.len();
+    let plain = request.len();
     let form = format!(
-        "POST /api/play HTTP/1.1\r\nConnection: close\r\n{host}Content-Type: text/plain\r\nContent-Length: {plain}\r\n\r\n{wish}"
+        "POST /api/play HTTP/1.1\r\nConnection: close\r\n{host}Content-Type: text/plain\r\nContent-Length: {plain}\r\n\r\n{request}"
     );
     assert_eq!(ask(port, &form).0, 400);
 }
@@ -100,19 +100,19 @@ fn requests_of_other_origins_are_rejected() {
 #[test]
 fn requests_above_the_limits_are_rejected() {
     let port = crate::serve();
-    let asks = |path: &str, wish: Value| post(port, path, &host(port), &wish.to_string());
-    let (status, told) =
-        asks("/api/play", json!({ "scenario": "algorithm: lamport\nsites: 5000\n0 S1 requests\n" }));
-    assert_eq!((status, told.contains("1 to 60 sites")), (400, true), "{told}");
-    let (status, told) = asks(
+    let send = |path: &str, request: Value| post(port, path, &host(port), &request.to_string());
+    let (status, reply) =
+        send("/api/play", json!({ "scenario": "algorithm: lamport\nsites: 5000\n0 S1 requests\n" }));
+    assert_eq!((status, reply.contains("1 to 60 sites")), (400, true), "{reply}");
+    let (status, reply) = send(
         "/api/compare",
         json!({ "algorithms": ["lamport"], "sites": [1000], "loads": ["low"], "seeds": 1, "cs": "1" }),
     );
-    assert_eq!((status, told.contains("at most 127 sites")), (400, true), "{told}");
-    let (status, told) =
-        asks("/api/check", json!({ "algorithm": "nothing", "sites": 2, "requests": 1, "fifo": null }));
-    assert_eq!((status, told.contains("there is no algorithm 'nothing'")), (400, true), "{told}");
-    let (status, _) = asks("/api/play", json!({ "scenario": "# ".repeat(200_000) }));
+    assert_eq!((status, reply.contains("at most 127 sites")), (400, true), "{reply}");
+    let (status, reply) =
+        send("/api/check", json!({ "algorithm": "nothing", "sites": 2, "requests": 1, "fifo": null }));
+    assert_eq!((status, reply.contains("there is no algorithm 'nothing'")), (400, true), "{reply}");
+    let (status, _) = send("/api/play", json!({ "scenario": "# ".repeat(200_000) }));
     assert_eq!(status, 400);
     assert_eq!(get(port, "/../Cargo.toml", &host(port)).0, 404);
 }
@@ -140,8 +140,8 @@ fn number_of_concurrent_jobs_is_limited() {
     };
     let tabs: Vec<TcpStream> = (0..4).map(|_| begin()).collect();
     wait_until("four searches run", || running(port) == 4);
-    let (status, told) = post(port, "/api/check", &host(port), &endless());
-    assert_eq!((status, told.contains("close its tab")), (429, true), "{told}");
+    let (status, reply) = post(port, "/api/check", &host(port), &endless());
+    assert_eq!((status, reply.contains("close its tab")), (429, true), "{reply}");
     drop(tabs);
     wait_until("all have stopped", || running(port) == 0);
 }

@@ -10,15 +10,15 @@ use lockkeeper_page::Page;
 
 /// Serves the page from a thread of its own while the tests run; returns its port.
 fn serve() -> u16 {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let page = Page::listen(0).await.expect("a free port");
-            tell.send(page.url()).expect("the test waits for it");
+            sender.send(page.url()).expect("the test waits for it");
             page.serve().await
         })
     });
-    let url = told.recv().expect("it listens");
+    let url = receiver.recv().expect("it listens");
     url.trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
 }
