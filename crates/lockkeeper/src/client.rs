@@ -113,11 +113,11 @@ impl Lockkeeper {
         Error::NotSupported { engine: self.engine.name(), feature: feature.into() }
     }
 
-    fn request(&self, name: impl Into<String>, kind: LockMode) -> Acquire {
+    fn request(&self, name: impl Into<String>, mode: LockMode) -> Acquire {
         Acquire {
             locks: self.clone(),
             name: name.into(),
-            kind,
+            mode,
             ttl: TTL,
             metadata: BTreeMap::new(),
             reentrant: false,
@@ -150,7 +150,7 @@ impl Watch {
 pub struct Acquire {
     locks: Lockkeeper,
     name: String,
-    kind: LockMode,
+    mode: LockMode,
     ttl: Duration,
     metadata: BTreeMap<String, String>,
     reentrant: bool,
@@ -228,14 +228,14 @@ impl Acquire {
         }
         let tag = tag(self.metadata);
         let holder = tag.holder.clone();
-        let request = Request { name: name.clone(), kind: self.kind, ttl: self.ttl, tag };
+        let request = Request { name: name.clone(), mode: self.mode, ttl: self.ttl, tag };
         let Some(Acquired { fence, lease, ttl, hold }) =
             self.locks.engine.acquire(request, when_busy).await?
         else {
             return Ok(None);
         };
-        let fence = fence.filter(|_| !self.kind.is_permit());
-        if fence.is_none() && !self.kind.is_permit() && self.locks.capabilities().fence {
+        let fence = fence.filter(|_| !self.mode.is_permit());
+        if fence.is_none() && !self.mode.is_permit() && self.locks.capabilities().fence {
             let reason =
                 format!("it granted `{name}` without a fence, or with the fence 0; its data may be damaged");
             return Err(Error::Unavailable { engine: self.locks.engine.name(), reason });
@@ -252,7 +252,7 @@ impl Acquire {
     /// Rejects features that the engine does not support, and options out of range.
     fn check(&self) -> Result<()> {
         let can = self.locks.capabilities();
-        match self.kind {
+        match self.mode {
             LockMode::Shared if !can.shared => return Err(self.locks.not_supported("shared locks")),
             LockMode::Permit { .. } if !can.semaphore => return Err(self.locks.not_supported("semaphores")),
             LockMode::Permit { of: 0 } => {
@@ -266,7 +266,7 @@ impl Acquire {
                  `.unfenced()`, or `?unfenced` in the URL, accepts that)",
             ));
         }
-        if self.reentrant && self.kind != LockMode::Exclusive {
+        if self.reentrant && self.mode != LockMode::Exclusive {
             return Err(Error::BadOption("only exclusive locks can be reentrant".into()));
         }
         if !(TTL_MIN..=TTL_MAX).contains(&self.ttl) {

@@ -28,7 +28,7 @@ fn modes() -> Vec<(&'static str, LockMode)> {
 #[test]
 fn json_of_locks_does_not_change() {
     let mut golden = Golden::default();
-    let participant = |kind, fence| Participant { tag: tag(), kind, since_ms: 4, fence };
+    let participant = |mode, fence| Participant { tag: tag(), mode, since_ms: 4, fence };
     let holders = vec![participant(LockMode::Exclusive, Fence::new(5))];
     let waiters = modes().into_iter().map(|(_, mode)| participant(mode, None)).collect();
     golden.json("locks", &[LockInfo { name: "nightly".into(), holders, waiters }]);
@@ -41,11 +41,11 @@ fn json_of_records_on_servers_does_not_change() {
     use crate::engine::RequestRecord;
     let mut golden = Golden::default();
     for (name, mode) in modes() {
-        let record = RequestRecord { name: "nightly".into(), kind: mode, tag: tag(), held_ms: Some(6) };
+        let record = RequestRecord { name: "nightly".into(), mode, tag: tag(), held_ms: Some(6) };
         golden.text(&format!("record {name}"), std::str::from_utf8(&record.to_json().unwrap()).unwrap());
     }
     let waiter =
-        RequestRecord { name: "nightly".into(), kind: LockMode::Exclusive, tag: tag(), held_ms: None };
+        RequestRecord { name: "nightly".into(), mode: LockMode::Exclusive, tag: tag(), held_ms: None };
     golden.text("record waiter", std::str::from_utf8(&waiter.to_json().unwrap()).unwrap());
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/server-records.txt");
 }

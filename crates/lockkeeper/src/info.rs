@@ -35,7 +35,8 @@ pub struct Participant {
     /// Its self-description.
     pub tag: Tag,
     /// The mode in which it requests or holds the lock.
-    pub kind: LockMode,
+    #[serde(rename = "kind")]
+    pub mode: LockMode,
     /// The start of the hold or of the wait, in milliseconds of Unix time.
     pub since_ms: u64,
     /// Its fence, if it is a holder, its hold is not a permit, and the engine has fences.
@@ -65,7 +66,7 @@ impl LockInfo {
     /// time and in no order.
     pub(crate) fn without_permit_fences(mut self) -> LockInfo {
         for holder in &mut self.holders {
-            holder.fence = holder.fence.filter(|_| !holder.kind.is_permit());
+            holder.fence = holder.fence.filter(|_| !holder.mode.is_permit());
         }
         self
     }

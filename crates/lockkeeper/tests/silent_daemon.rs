@@ -53,23 +53,23 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
     loop {
         stream.write_all(&bytes).await.ok()?;
         bytes.clear();
-        let ToDaemon::Session(session, said) = read(&mut stream, &mut frames).await? else { continue };
-        if let ToMember::Acquire { .. } = said {
+        let ToDaemon::Session(session, message) = read(&mut stream, &mut frames).await? else { continue };
+        if let ToMember::Acquire { .. } = message {
             requests += 1;
         }
         let swallowed = match swallows {
             Swallows::Everything => true,
-            Swallows::FirstRequest => matches!(said, ToMember::Acquire { .. }) && requests == 1,
+            Swallows::FirstRequest => matches!(message, ToMember::Acquire { .. }) && requests == 1,
         };
-        if let Some(answer) = answer(session, said).filter(|_| !swallowed) {
+        if let Some(answer) = answer(session, message).filter(|_| !swallowed) {
             lockkeeper_session::protocol::encode(&answer, &mut bytes);
         }
     }
 }
 
-fn answer(session: u64, said: ToMember) -> Option<FromDaemon> {
+fn answer(session: u64, message: ToMember) -> Option<FromDaemon> {
     let generation = Generation { incarnation: 1, number: 1 };
-    let answer = match said {
+    let answer = match message {
         ToMember::KeepAlive { sent_ns, .. } => {
             let duration_ns = LEASE.as_nanos() as u64;
             ToClient::Alive { generation, sent_ns, duration_ns, revoked: Vec::new() }
@@ -102,14 +102,14 @@ async fn read<T: serde::de::DeserializeOwned>(stream: &mut TcpStream, frames: &m
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_leaves_a_daemon_that_answers_no_keep_alive() {
-    let (silent, asked) = daemon(Swallows::Everything).await;
+    let (silent, requests) = daemon(Swallows::Everything).await;
     let (serving, _) = daemon(Swallows::FirstRequest).await;
     let url = format!("lockkeeper://{silent},{serving}?in-order");
     let locks = Lockkeeper::open(&url).await.unwrap();
     let acquired = tokio::time::timeout(LONGEST, locks.mutex("nightly").acquire()).await;
     let guard = acquired.expect("the client goes to the second daemon").unwrap();
     guard.release().await.unwrap();
-    assert!(asked.load(Ordering::SeqCst) >= 1, "the first daemon was tried first");
+    assert!(requests.load(Ordering::SeqCst) >= 1, "the first daemon was tried first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

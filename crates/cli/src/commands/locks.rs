@@ -99,7 +99,7 @@ fn show(locks: &[LockInfo], json: bool) -> String {
 
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
     let tag = &participant.tag;
-    let said = ["purpose", "command", "value"].iter().find_map(|key| tag.metadata.get(*key));
+    let purpose = ["purpose", "command", "value"].iter().find_map(|key| tag.metadata.get(*key));
     // Clients of a daemon's HTTP or etcd API have no known process.
     let (pid, host) = match tag.pid {
         0 => (String::new(), tag.holder.clone()),
@@ -112,10 +112,10 @@ fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
         role.into(),
         participant.fence.map(|fence| fence.to_string()).unwrap_or_default(),
         describe::age(participant.age()),
-        participant.kind.to_string(),
+        participant.mode.to_string(),
         pid,
         shown(&host),
-        said.map(|said| shown(said)).unwrap_or_default(),
+        purpose.map(|purpose| shown(purpose)).unwrap_or_default(),
     ]
 }
 
@@ -124,7 +124,7 @@ fn why(info: &LockInfo) -> String {
     if info.holders.is_empty() {
         return format!("`{name}` is free: it has no holder.");
     }
-    let mut lines = vec![format!("`{name}` is held ({}):", info.holders[0].kind)];
+    let mut lines = vec![format!("`{name}` is held ({}):", info.holders[0].mode)];
     for holder in &info.holders {
         let fence = holder.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
         lines.push(format!("  by {}{fence}", describe::participant(holder)));
@@ -134,7 +134,7 @@ fn why(info: &LockInfo) -> String {
         n => lines.push(format!("{n} wait{} for it, in this order:", if n == 1 { "s" } else { "" })),
     }
     for (i, waiter) in info.waiters.iter().enumerate() {
-        lines.push(format!("  {}. {} ({})", i + 1, describe::participant(waiter), waiter.kind));
+        lines.push(format!("  {}. {} ({})", i + 1, describe::participant(waiter), waiter.mode));
     }
     lines.join("\n")
 }
@@ -150,7 +150,7 @@ mod tests {
         let participant = |pid| {
             let metadata = [(String::from("command"), String::from(text))].into();
             let tag = Tag { holder: text.into(), host: text.into(), pid, since_ms: 5, metadata };
-            Participant { tag, kind: LockMode::Exclusive, since_ms: 5, fence: None }
+            Participant { tag, mode: LockMode::Exclusive, since_ms: 5, fence: None }
         };
         let holders = vec![participant(0), participant(9)];
         LockInfo { name: text.into(), holders, waiters: vec![participant(9)] }

@@ -5,12 +5,8 @@ use crate::info::LockMode;
 /// Whether a request of this mode may hold the lock, given the modes of all live requests ahead of it.
 ///
 /// Example: behind two shared requests, a third shared one may hold the lock and an exclusive one may not.
-pub(crate) fn may_hold(mode: LockMode, mut ahead: impl ExactSizeIterator<Item = LockMode>) -> bool {
-    match mode {
-        LockMode::Exclusive => ahead.len() == 0,
-        LockMode::Shared => ahead.all(|mode| mode == LockMode::Shared),
-        LockMode::Permit { of } => ahead.len() < of as usize,
-    }
+pub(crate) fn may_hold(mode: LockMode, ahead: impl IntoIterator<Item = LockMode>) -> bool {
+    mode.fits(ahead)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Lockkeeper, builders, Guard, Election      what applications see       client.rs, guard.rs, …
-//!        │  Request, Patience                        ▲  Acquired { fence, lease, ttl, hold }
+//!        │  Request, WhenBusy                        ▲  Acquired { fence, lease, ttl, hold }
 //!        ▼                                           │
 //!   trait Engine ──────────────────────────── trait Hold, Lease            this file, lease.rs
 //!        │
@@ -84,7 +84,7 @@ pub struct Capabilities {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub name: LockName,
-    pub kind: LockMode,
+    pub mode: LockMode,
     /// The requested time to live. Ignored by engines whose holds do not expire; see [`Acquired::ttl`].
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,

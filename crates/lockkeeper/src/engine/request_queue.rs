@@ -17,7 +17,8 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RequestRecord {
     pub name: String,
-    pub kind: LockMode,
+    #[serde(rename = "kind")]
+    pub mode: LockMode,
     pub tag: Tag,
     /// The time of the grant, written by owners that had to wait.
     pub held_ms: Option<u64>,
@@ -43,7 +44,7 @@ pub(crate) struct QueuedRequest {
     pub id: String,
     /// The server's number, which rises with every request.
     pub number: i64,
-    pub kind: LockMode,
+    pub mode: LockMode,
 }
 
 /// The change that a waiter waits for.
@@ -77,12 +78,12 @@ impl RequestQueue {
 
     /// Whether the request at `i` is granted, strictly first come, first served.
     pub fn may_hold(&self, i: usize) -> bool {
-        fifo::may_hold(self.0[i].kind, self.0[..i].iter().map(|ahead| ahead.kind))
+        fifo::may_hold(self.0[i].mode, self.0[..i].iter().map(|ahead| ahead.mode))
     }
 
     /// Whether one more request of this mode would be granted at once.
-    pub fn has_room_for(&self, kind: LockMode) -> bool {
-        fifo::may_hold(kind, self.0.iter().map(|queued| queued.kind))
+    pub fn has_room_for(&self, mode: LockMode) -> bool {
+        fifo::may_hold(mode, self.0.iter().map(|queued| queued.mode))
     }
 
     /// The change that the waiter at `i` watches: only one that can lead to its grant, so that each change wakes few
@@ -91,10 +92,10 @@ impl RequestQueue {
     /// `None` if no request ahead blocks it.
     pub fn watched_by(&self, i: usize) -> Option<WatchedChange<'_>> {
         let ahead = &self.0[..i];
-        match self.0[i].kind {
+        match self.0[i].mode {
             LockMode::Exclusive => ahead.last().map(WatchedChange::Leaves),
             LockMode::Shared => {
-                ahead.iter().rfind(|request| request.kind != LockMode::Shared).map(WatchedChange::Leaves)
+                ahead.iter().rfind(|request| request.mode != LockMode::Shared).map(WatchedChange::Leaves)
             }
             LockMode::Permit { of } if i < of as usize => None,
             // Example with 2 permits, queue `a b c d`: `c` is the first waiter and watches both holders, `a` and `b`;
@@ -106,7 +107,7 @@ impl RequestQueue {
 }
 
 /// The error for a name that is used as two types of lock, such as a mutex and a semaphore.
-pub(crate) fn kind_mismatch(name: &LockName, used_as: LockMode, asked_as: LockMode) -> Error {
+pub(crate) fn mode_mismatch(name: &LockName, used_as: LockMode, asked_as: LockMode) -> Error {
     Error::KindMismatch { name: name.to_string(), used_as: lock_type(used_as), asked_as: lock_type(asked_as) }
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn info(name: &str, mut all: Vec<(i64, RequestRecord)>) -> LockInfo {
     let request = |(number, record): &(i64, RequestRecord)| QueuedRequest {
         id: record.tag.holder.clone(),
         number: *number,
-        kind: record.kind,
+        mode: record.mode,
     };
     let queue = RequestQueue(all.iter().map(request).collect());
     let participants = all.into_iter().enumerate().map(|(i, (number, record))| {
@@ -125,7 +126,7 @@ pub(crate) fn info(name: &str, mut all: Vec<(i64, RequestRecord)>) -> LockInfo {
             // A request that was granted at once holds since it was made.
             since_ms: record.held_ms.filter(|_| holds).unwrap_or(record.tag.since_ms),
             fence: Fence::new(number.unsigned_abs()).filter(|_| holds),
-            kind: record.kind,
+            mode: record.mode,
             tag: record.tag,
         }
     });
@@ -150,14 +151,14 @@ mod tests {
     use super::*;
 
     /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
-    fn queue(kinds: &str) -> RequestQueue {
-        let kind = |c: char| match c {
+    fn queue(modes: &str) -> RequestQueue {
+        let mode = |c: char| match c {
             'x' => LockMode::Exclusive,
             's' => LockMode::Shared,
             digit => LockMode::Permit { of: digit.to_digit(10).unwrap() },
         };
-        let request = |(i, c)| QueuedRequest { id: format!("{i}"), number: i as i64, kind: kind(c) };
-        RequestQueue::new(kinds.chars().enumerate().map(request).collect())
+        let request = |(i, c)| QueuedRequest { id: format!("{i}"), number: i as i64, mode: mode(c) };
+        RequestQueue::new(modes.chars().enumerate().map(request).collect())
     }
 
     fn holders(queue: &RequestQueue) -> String {
@@ -166,10 +167,10 @@ mod tests {
 
     #[test]
     fn first_come_first_served() {
-        for (kinds, holding) in
+        for (modes, holding) in
             [("xxx", "0"), ("ssxs", "01"), ("xsss", "0"), ("sss", "012"), ("2222", "01"), ("", "")]
         {
-            assert_eq!(holders(&queue(kinds)), holding, "{kinds}");
+            assert_eq!(holders(&queue(modes)), holding, "{modes}");
         }
     }
 
@@ -177,9 +178,9 @@ mod tests {
     /// that was granted since.
     #[test]
     fn a_waiter_that_can_be_granted_is_woken() {
-        for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx", "sxxs"] {
-            let before = queue(kinds);
-            for mask in 0..1u32 << kinds.len() {
+        for modes in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx", "sxxs"] {
+            let before = queue(modes);
+            for mask in 0..1u32 << modes.len() {
                 check_progress(&before, mask);
             }
         }
@@ -230,15 +231,15 @@ mod tests {
 
     #[test]
     fn a_release_wakes_one_and_not_the_whole_line() {
-        for (kinds, leaves, woken) in [("xxxxx", 0, 1), ("22222", 0, 1), ("xssss", 0, 4), ("ssxxx", 0, 0)] {
-            let queue = queue(kinds);
+        for (modes, leaves, woken) in [("xxxxx", 0, 1), ("22222", 0, 1), ("xssss", 0, 4), ("ssxxx", 0, 0)] {
+            let queue = queue(modes);
             let watches = |i: &usize| match queue.watched_by(*i) {
                 Some(WatchedChange::Leaves(p) | WatchedChange::LeavesOrEnters(p)) => p.number == leaves,
                 Some(WatchedChange::AnyLeaves(all)) => all.iter().any(|p| p.number == leaves),
                 None => false,
             };
-            let waiters = (0..kinds.len()).filter(|i| !queue.may_hold(*i));
-            assert_eq!(waiters.filter(watches).count(), woken, "{kinds}");
+            let waiters = (0..modes.len()).filter(|i| !queue.may_hold(*i));
+            assert_eq!(waiters.filter(watches).count(), woken, "{modes}");
         }
     }
 

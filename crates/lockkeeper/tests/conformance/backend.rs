@@ -8,7 +8,7 @@ pub use lockkeeper_testbed::servers::Server;
 use std::time::Duration;
 
 /// A timeout long enough for any machine: only a stuck test reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// An engine under test with its own data: no other test sees its locks.
 pub trait Backend: Sync {

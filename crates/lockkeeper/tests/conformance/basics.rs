@@ -38,11 +38,11 @@ pub async fn try_acquire_never_waits(backend: &dyn Backend) {
 pub async fn a_deadline_passes_and_leaves_no_place_in_the_queue(backend: &dyn Backend) {
     let (locks, other) = (open(backend).await, open(backend).await);
     let guard = locks.mutex("a").acquire().await.unwrap();
-    let asked = Instant::now();
+    let began = Instant::now();
     assert!(other.mutex("a").acquire_within(Duration::from_millis(50)).await.unwrap().is_none());
-    assert!(asked.elapsed() >= Duration::from_millis(50), "gave up early");
-    assert!(other.mutex("a").acquire_by(asked).await.unwrap().is_none(), "a deadline in the past");
-    assert!(other.mutex("b").acquire_by(asked).await.unwrap().is_some(), "a free lock needs no time");
+    assert!(began.elapsed() >= Duration::from_millis(50), "gave up early");
+    assert!(other.mutex("a").acquire_by(began).await.unwrap().is_none(), "a deadline in the past");
+    assert!(other.mutex("b").acquire_by(began).await.unwrap().is_some(), "a free lock needs no time");
     if locks.capabilities().waiters {
         until_waiting(&locks, "a", 0).await;
     }

@@ -1,6 +1,6 @@
 //! The suite on a cluster of lockkeeper's own daemons, and tests of the guarantees of this engine.
 
-use crate::backend::{Backend, PATIENCE, Server, acquire, open_url, until, until_waiting};
+use crate::backend::{Backend, Server, TIMEOUT, acquire, open_url, until, until_waiting};
 use lockkeeper::cluster::{ClusterLine, Operator};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
@@ -84,11 +84,11 @@ impl Cluster {
         let asking = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let serves = async {
-                while !asked(&url).await.is_ok_and(|line| line.serves) {
+                while !status(&url).await.is_ok_and(|line| line.serves) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             };
-            runtime.block_on(async { timeout(PATIENCE, serves).await })
+            runtime.block_on(async { timeout(TIMEOUT, serves).await })
         });
         asking.join().unwrap().expect("the daemons grant locks");
     }
@@ -103,7 +103,7 @@ impl Cluster {
     }
 }
 
-async fn asked(url: &str) -> Result<ClusterLine, Error> {
+async fn status(url: &str) -> Result<ClusterLine, Error> {
     Operator::open(url).await?.cluster().await
 }
 
@@ -147,7 +147,7 @@ mod three {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_the_death_of_its_daemon_a_client_is_notified_and_its_requests_are_repeated_elsewhere_in_order()
 {
-    timeout(PATIENCE, its_daemon_dies()).await.expect("the test is stuck");
+    timeout(TIMEOUT, its_daemon_dies()).await.expect("the test is stuck");
 }
 
 async fn its_daemon_dies() {
@@ -180,7 +180,7 @@ async fn its_daemon_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_its_daemon_leaves_a_client_keeps_its_holds_and_sends_requests_elsewhere() {
-    timeout(PATIENCE, its_daemon_leaves()).await.expect("the test is stuck");
+    timeout(TIMEOUT, its_daemon_leaves()).await.expect("the test is stuck");
 }
 
 async fn its_daemon_leaves() {
@@ -203,7 +203,7 @@ async fn its_daemon_leaves() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releasing_a_hold_that_was_taken_back_by_force_is_an_error() {
-    timeout(PATIENCE, taken_back_by_force()).await.expect("the test is stuck");
+    timeout(TIMEOUT, taken_back_by_force()).await.expect("the test is stuck");
 }
 
 async fn taken_back_by_force() {
@@ -211,16 +211,16 @@ async fn taken_back_by_force() {
     let (holder, url) = (cluster.open(&[0]).await, cluster.url());
     let operator = Operator::open(&url).await.unwrap();
     // The holder has been notified before it releases.
-    let heard = holder.mutex("heard").acquire().await.unwrap();
-    assert_eq!(operator.release_by_force("heard").await.unwrap(), 1);
-    heard.lost().await;
-    let error = heard.release().await.unwrap_err();
+    let noticed = holder.mutex("noticed").acquire().await.unwrap();
+    assert_eq!(operator.release_by_force("noticed").await.unwrap(), 1);
+    noticed.lost().await;
+    let error = noticed.release().await.unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_no_daemon_confirms_is_an_error() {
-    timeout(PATIENCE, unconfirmed_release()).await.expect("the test is stuck");
+    timeout(TIMEOUT, unconfirmed_release()).await.expect("the test is stuck");
 }
 
 async fn unconfirmed_release() {

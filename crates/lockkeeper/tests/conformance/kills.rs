@@ -18,7 +18,7 @@ pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend)
     let start = async || {
         let mut worker = Worker::start(&backend.url());
         let ttl_ms = backend.short_ttl().as_millis();
-        worker.tell(&format!("loop {ttl_ms} 2 1000000000 300 a {}", log.display())).await;
+        worker.send(&format!("loop {ttl_ms} 2 1000000000 300 a {}", log.display())).await;
         worker
     };
     let mut workers = Vec::new();
@@ -34,8 +34,8 @@ pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend)
         }
         // Half of the time, kill the last holder, which probably still holds the lock; otherwise any worker.
         let inside = last_inside(&log).and_then(|pid| workers.iter().position(|worker| worker.pid() == pid));
-        let anybody = random.below(WORKERS as u64) as usize;
-        let victim = inside.filter(|_| random.below(2) == 0).unwrap_or(anybody);
+        let any_worker = random.below(WORKERS as u64) as usize;
+        let victim = inside.filter(|_| random.below(2) == 0).unwrap_or(any_worker);
         workers.swap_remove(victim).kill().await;
         workers.push(start().await);
     }

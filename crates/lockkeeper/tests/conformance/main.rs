@@ -35,7 +35,7 @@ macro_rules! conformance {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
             let backend = $backend;
-            tokio::time::timeout(crate::backend::PATIENCE, crate::$module::$test(&backend))
+            tokio::time::timeout(crate::backend::TIMEOUT, crate::$module::$test(&backend))
                 .await
                 .expect("the test is stuck");
         }

@@ -79,22 +79,22 @@ impl<'a> Line<'a> {
 
 #[test]
 fn two_concurrent_holders_are_detected_and_a_hold_that_ended_is_accepted() {
-    let says = |lines: &str| {
+    let check = |lines: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), lines.replace(", ", "\n")).unwrap();
         std::panic::catch_unwind(|| judge(&file.path().to_owned())).map(|verdict| verdict.entries).ok()
     };
-    assert_eq!(says("enter 1 1, inside 1 1, exit 1 1, enter 2 2, exit 2 2"), Some(2));
-    assert_eq!(says("enter 1 1, enter 2 2, inside 1 1, exit 1 1"), None, "two at once");
-    assert_eq!(says("enter 1 1, enter 2 2, exit 1 1"), None, "the first was still inside when it left");
-    assert_eq!(says("enter 1 2, exit 1 2, enter 2 1"), None, "a fence that falls");
+    assert_eq!(check("enter 1 1, inside 1 1, exit 1 1, enter 2 2, exit 2 2"), Some(2));
+    assert_eq!(check("enter 1 1, enter 2 2, inside 1 1, exit 1 1"), None, "two at once");
+    assert_eq!(check("enter 1 1, enter 2 2, exit 1 1"), None, "the first was still inside when it left");
+    assert_eq!(check("enter 1 2, exit 1 2, enter 2 1"), None, "a fence that falls");
     assert_eq!(
-        says("enter 1 1, enter 2 2, inside 1 1, lost 1 1, exit 2 2"),
+        check("enter 1 1, enter 2 2, inside 1 1, lost 1 1, exit 2 2"),
         Some(2),
         "it found its hold gone"
     );
     assert_eq!(
-        says("enter 1 1, enter 2 2, inside 1 1, inside 1 1, lost 1 1"),
+        check("enter 1 1, enter 2 2, inside 1 1, inside 1 1, lost 1 1"),
         None,
         "after the first it looked"
     );

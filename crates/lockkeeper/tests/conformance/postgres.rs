@@ -308,7 +308,7 @@ async fn a_waiter_that_missed_its_turn_queues_again() {
     let locks = open(&postgres).await;
     let guard = locks.mutex("a").acquire().await.unwrap();
     let mut waiter = Worker::start(&postgres.url());
-    waiter.tell("lock 200 a").await;
+    waiter.send("lock 200 a").await;
     until_waiting(&locks, "a", 1).await;
     waiter.signal("STOP").await;
     until(|| async { is_stopped(waiter.pid()) }).await;
@@ -372,11 +372,11 @@ async fn a_release_wakes_one_and_not_the_whole_queue() {
     }
     // A listener on the channels of all sessions.
     let (client, mut connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
-    let (heard, mut messages) = tokio::sync::mpsc::unbounded_channel();
+    let (notes, mut messages) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
             if let tokio_postgres::AsyncMessage::Notification(note) = message {
-                heard.send(note.channel().to_owned()).unwrap();
+                notes.send(note.channel().to_owned()).unwrap();
             }
         }
     });

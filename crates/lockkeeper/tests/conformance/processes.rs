@@ -10,7 +10,7 @@ pub async fn tasks_of_several_processes_take_turns(backend: &dyn Backend) {
     let log = dir.path().join("log");
     let mut workers: Vec<Worker> = (0..4).map(|_| Worker::start(&backend.url())).collect();
     for worker in &mut workers {
-        worker.tell(&format!("loop 10000 3 10 0 a {}", log.display())).await;
+        worker.send(&format!("loop 10000 3 10 0 a {}", log.display())).await;
     }
     for worker in &mut workers {
         assert_eq!(worker.answer().await, "done");
@@ -61,7 +61,7 @@ pub async fn killed_waiters_cost_nothing(backend: &dyn Backend) {
     let mut waiters = Vec::new();
     for n in 0..6 {
         let mut waiter = Worker::start(&backend.url());
-        waiter.tell(&format!("lock {} a", backend.short_ttl().as_millis())).await;
+        waiter.send(&format!("lock {} a", backend.short_ttl().as_millis())).await;
         if locks.capabilities().waiters {
             until_waiting(&locks, "a", n + 1).await;
         }

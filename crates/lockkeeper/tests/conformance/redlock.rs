@@ -1,6 +1,6 @@
 //! The suite on three independent Redis servers, and tests of the guarantees of a majority.
 
-use crate::backend::{Backend, PATIENCE, Server, acquire, open, until};
+use crate::backend::{Backend, Server, TIMEOUT, acquire, open, until};
 use crate::redis::Redis;
 use lockkeeper::Lockkeeper;
 use std::time::Duration;
@@ -187,5 +187,5 @@ async fn a_delayed_release_of_an_earlier_attempt_deletes_no_later_vote() {
         assert_eq!(votes(), before, "the delayed release deleted the vote of a later attempt");
         guard.release().await.unwrap();
     };
-    tokio::time::timeout(PATIENCE, test).await.expect("the test is stuck");
+    tokio::time::timeout(TIMEOUT, test).await.expect("the test is stuck");
 }

@@ -31,7 +31,7 @@ impl Worker {
     }
 
     /// Sends a command.
-    pub async fn tell(&mut self, command: &str) {
+    pub async fn send(&mut self, command: &str) {
         self.stdin.write_all(format!("{command}\n").as_bytes()).await.unwrap();
     }
 
@@ -46,7 +46,7 @@ impl Worker {
     }
 
     pub async fn ask(&mut self, command: &str) -> String {
-        self.tell(command).await;
+        self.send(command).await;
         self.answer().await
     }
 
@@ -66,7 +66,7 @@ impl Worker {
     }
 }
 
-fn say(answer: &str) {
+fn reply(answer: &str) {
     // libtest may have left its own line unfinished; `@@ ` marks the beginning of ours.
     println!("@@ {answer}");
     std::io::stdout().flush().unwrap();
@@ -87,20 +87,20 @@ fn worker_process() {
             ["lock", ttl_ms, name] => {
                 let request = locks.mutex(name).ttl(Duration::from_millis(ttl_ms.parse().unwrap()));
                 let guard = runtime.block_on(request.acquire()).unwrap();
-                say(&format!("held {}", guard.fence().map_or(0, Fence::get)));
+                reply(&format!("held {}", guard.fence().map_or(0, Fence::get)));
                 guards.push(guard);
             }
             ["permit", ttl_ms, of, name] => {
                 let request = locks.semaphore(name, of.parse().unwrap());
                 let request = request.ttl(Duration::from_millis(ttl_ms.parse().unwrap()));
                 guards.push(runtime.block_on(request.acquire()).unwrap());
-                say("held");
+                reply("held");
             }
-            ["valid"] => say(&format!("valid {}", guards[0].is_valid())),
-            ["lost"] => say(&format!("lost {}", runtime.block_on(guards[0].lost()))),
+            ["valid"] => reply(&format!("valid {}", guards[0].is_valid())),
+            ["lost"] => reply(&format!("lost {}", runtime.block_on(guards[0].lost()))),
             ["unlock"] => {
                 runtime.block_on(guards.pop().expect("a lock is held").release()).unwrap();
-                say("unlocked");
+                reply("unlocked");
             }
             ["loop", ttl_ms, tasks, rounds, linger_us, name, log] => {
                 let ttl = Duration::from_millis(ttl_ms.parse().unwrap());
@@ -114,7 +114,7 @@ fn worker_process() {
                     name,
                     log,
                 ));
-                say("done");
+                reply("done");
             }
             _ => panic!("unknown command {line:?}"),
         }

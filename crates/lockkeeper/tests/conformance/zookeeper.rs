@@ -169,10 +169,11 @@ async fn a_path_in_the_url_is_a_place_of_its_own() {
 async fn a_node_that_is_not_ours_is_named_not_guessed() {
     let zookeeper = zookeeper!();
     let (locks, admin) = (open(&zookeeper).await, zookeeper.admin().await);
-    let anybody = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
-    admin.create("/lockkeeper/a", b"what?", &anybody).await.unwrap();
-    admin.create("/lockkeeper/b", b"m", &anybody).await.unwrap();
-    admin.create("/lockkeeper/b/strange", b"", &anybody).await.unwrap();
+    let open_to_all =
+        zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
+    admin.create("/lockkeeper/a", b"what?", &open_to_all).await.unwrap();
+    admin.create("/lockkeeper/b", b"m", &open_to_all).await.unwrap();
+    admin.create("/lockkeeper/b/strange", b"", &open_to_all).await.unwrap();
     for name in ["a", "b"] {
         for error in
             [locks.mutex(name).acquire().await, locks.mutex(name).try_acquire().await.map(|_| unreachable!())]

@@ -141,7 +141,7 @@ impl Client {
         let (first, lease_ns) = current.link.hint();
         current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.keep);
         if current.watches {
-            current.link.query(PendingQuery { ask: DaemonQuery::Watch, sender: oneshot::channel().0 });
+            current.link.query(PendingQuery { query: DaemonQuery::Watch, sender: oneshot::channel().0 });
         }
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
@@ -168,9 +168,9 @@ impl Client {
     }
 
     /// Sends a query to a daemon and waits for the reply. The query is repeated if the daemon goes away.
-    pub async fn query(self: &Arc<Client>, ask: DaemonQuery) -> Result<DaemonReply, ClientError> {
+    pub async fn query(self: &Arc<Client>, query: DaemonQuery) -> Result<DaemonReply, ClientError> {
         let (sender, receiver) = oneshot::channel();
-        self.send_query(PendingQuery { ask, sender });
+        self.send_query(PendingQuery { query, sender });
         receiver.await.map_err(|_| ClientError::QueryDropped)
     }
 

@@ -28,14 +28,14 @@ pub(super) enum RequestOutcome {
 
 /// A waiting lock request. It moves to another link when its daemon goes away.
 pub(super) struct PendingRequest {
-    pub wish: LockRequest,
+    pub request: LockRequest,
     pub sender: oneshot::Sender<RequestOutcome>,
     pub location: Arc<Mutex<RequestLocation>>,
 }
 
 /// A query that waits for its reply.
 pub(super) struct PendingQuery {
-    pub ask: DaemonQuery,
+    pub query: DaemonQuery,
     pub sender: oneshot::Sender<DaemonReply>,
 }
 
@@ -164,17 +164,17 @@ impl Link {
         }
         let now = now_ns();
         // A delegated lock is entered again without a message.
-        if let Some(number) = state.link.reenter(now, &pending.wish) {
+        if let Some(number) = state.link.reenter(now, &pending.request) {
             (location.link, location.number) = (self.clone(), number);
             drop(location);
             state.pending.insert(number, pending);
             settle(&mut state, now, number);
             return None;
         }
-        let mut wish = pending.wish.clone();
-        wish.delegated_entries =
-            state.delegations.as_ref().map_or(0, |delegations| delegations.more(now, &wish.lock));
-        let Some(number) = state.link.acquire(now, wish) else {
+        let mut request = pending.request.clone();
+        request.delegated_entries =
+            state.delegations.as_ref().map_or(0, |delegations| delegations.more(now, &request.lock));
+        let Some(number) = state.link.acquire(now, request) else {
             drop(location);
             return Some(pending);
         };
@@ -229,7 +229,7 @@ impl Link {
         let number = state.next_query;
         if state.welcome.is_some() {
             lockkeeper_session::protocol::encode(
-                &ToDaemon::Query(number, query.ask.clone()),
+                &ToDaemon::Query(number, query.query.clone()),
                 &mut state.unsent,
             );
             self.wake.notify_one();
@@ -248,7 +248,7 @@ impl Link {
         self.flush(state);
         for (number, query) in &state.query {
             lockkeeper_session::protocol::encode(
-                &ToDaemon::Query(*number, query.ask.clone()),
+                &ToDaemon::Query(*number, query.query.clone()),
                 &mut state.unsent,
             );
         }
@@ -437,7 +437,7 @@ fn settle(state: &mut State, now: u64, number: u64) {
         Some(Progress::Held(fence)) if state.link.session().may_use(now, number) => {
             let lease = Lease::expiring(lease::now(), left);
             let Some(pending) = state.pending.get(&number).filter(|_| lease.is_valid()) else { return };
-            let lock = pending.wish.lock.clone();
+            let lock = pending.request.lock.clone();
             state.held.insert(number, LinkHold { lease: lease.clone(), lock });
             RequestOutcome::Granted(*fence, lease)
         }

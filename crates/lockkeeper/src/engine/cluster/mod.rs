@@ -86,8 +86,8 @@ impl ClusterEngine {
         }
     }
 
-    async fn query(&self, ask: DaemonQuery) -> Result<DaemonReply> {
-        match self.client.query(ask).await {
+    async fn query(&self, query: DaemonQuery) -> Result<DaemonReply> {
+        match self.client.query(query).await {
             Err(error) => Err(unavailable(error.to_string())),
             Ok(DaemonReply::Refused(why)) => Err(unavailable(why)),
             Ok(DaemonReply::Invalid(why)) => Err(Error::BadOption(why)),
@@ -96,18 +96,15 @@ impl ClusterEngine {
     }
 
     /// Sends one lock request, and waits for its outcome.
-    async fn wish(&self, wish: LockRequest) -> (RequestOutcome, RequestGuard) {
+    async fn request(&self, request: LockRequest) -> (RequestOutcome, RequestGuard) {
         let (sender, receiver) = oneshot::channel();
         let location = RequestLocation { link: self.client.link(), number: 0, given_up: false };
         let location = Arc::new(Mutex::new(location));
-        // From here on, dropping `request` cancels the request.
-        let request = RequestGuard { location: Some(location.clone()), _client: self.client.clone() };
-        self.client.ask(PendingRequest { wish, sender, location });
+        // From here on, dropping `guard` cancels the request.
+        let guard = RequestGuard { location: Some(location.clone()), _client: self.client.clone() };
+        self.client.ask(PendingRequest { request, sender, location });
         let outcome = receiver.await;
-        (
-            outcome.unwrap_or_else(|_| RequestOutcome::Unreachable(String::from("the connection ended"))),
-            request,
-        )
+        (outcome.unwrap_or_else(|_| RequestOutcome::Unreachable(String::from("the connection ended"))), guard)
     }
 }
 
@@ -179,17 +176,17 @@ impl Engine for ClusterEngine {
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
             let name = request.name.clone();
-            let mut wish = wish_of(&request)?;
+            let mut lock_request = lock_request(&request)?;
             if when_busy == WhenBusy::Try {
-                wish.timeout_ns = Some(0);
+                lock_request.timeout_ns = Some(0);
             }
-            let (mut outcome, mut guard) = self.wish(wish.clone()).await;
+            let (mut outcome, mut guard) = self.request(lock_request.clone()).await;
             if let (WhenBusy::Try, RequestOutcome::Ended(Ended::TimedOut)) = (when_busy, &outcome) {
                 // The lock has no holder at this member. Another member may have the algorithm's permission, with or
                 // without a holder: wait for a moment until this member can get it.
-                wish.timeout_ns =
+                lock_request.timeout_ns =
                     Some(self.client.welcome().map_or(200_000_000, |welcome| welcome.moment_ns));
-                (outcome, guard) = self.wish(wish).await;
+                (outcome, guard) = self.request(lock_request).await;
             }
             match outcome {
                 RequestOutcome::Granted(fence, lease) => {
@@ -207,7 +204,7 @@ impl Engine for ClusterEngine {
                 RequestOutcome::Refused(Refusal::InUseAs(mode)) => Err(Error::KindMismatch {
                     name: name.as_str().into(),
                     used_as: lock_type(mode),
-                    asked_as: lock_type(request.kind),
+                    asked_as: lock_type(request.mode),
                 }),
                 RequestOutcome::Unreachable(reason) => Err(unavailable(reason)),
             }
@@ -269,17 +266,17 @@ fn refused(name: &LockName, how: Ended) -> Error {
 }
 
 /// Converts the request to the protocol's type. The tag is sent as JSON, and shown with the lock.
-fn wish_of(request: &Request) -> Result<LockRequest> {
+fn lock_request(request: &Request) -> Result<LockRequest> {
     let lock = lockkeeper_session::LockName::new(request.name.as_str());
-    let mut wish = LockRequest { mode: request.kind, ..LockRequest::exclusive(lock) };
-    wish.tag.owner.clone_from(&request.tag.holder);
-    wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
-    wish.tag.check().map_err(|why| {
+    let mut lock_request = LockRequest { mode: request.mode, ..LockRequest::exclusive(lock) };
+    lock_request.tag.owner.clone_from(&request.tag.holder);
+    lock_request.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
+    lock_request.tag.check().map_err(|why| {
         Error::BadOption(format!(
             "the holder and its metadata, as others are shown them, are not accepted: {why}"
         ))
     })?;
-    Ok(wish)
+    Ok(lock_request)
 }
 
 fn info(line: LockLine) -> LockInfo {
@@ -288,7 +285,7 @@ fn info(line: LockLine) -> LockInfo {
 }
 
 fn participant(line: ParticipantLine) -> Participant {
-    let kind = line.mode;
+    let mode = line.mode;
     // Clients of other interfaces, such as HTTP, set any purpose: it need not be a tag.
     let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
         let mut metadata = BTreeMap::new();
@@ -298,7 +295,7 @@ fn participant(line: ParticipantLine) -> Participant {
         let holder = if line.owner.is_empty() { line.acquisition.clone() } else { line.owner.clone() };
         Tag { holder, host: String::new(), pid: 0, since_ms: line.since_ms, metadata }
     });
-    Participant { tag, kind, since_ms: line.since_ms, fence: line.fence.and_then(Fence::new) }
+    Participant { tag, mode, since_ms: line.since_ms, fence: line.fence.and_then(Fence::new) }
 }
 
 /// A connection for operators: operations that only a cluster offers.
@@ -373,7 +370,7 @@ mod tests {
             since_ms: 5,
         };
         let seen = participant(line);
-        assert_eq!((seen.tag.holder.as_str(), seen.kind), ("C1#1/1", LockMode::Permit { of: 3 }));
+        assert_eq!((seen.tag.holder.as_str(), seen.mode), ("C1#1/1", LockMode::Permit { of: 3 }));
         assert_eq!(seen.tag.metadata["purpose"], "backup");
     }
 }

@@ -59,9 +59,9 @@ impl LockKeys {
     }
 
     /// The key of one acquisition.
-    pub fn own(&self, kind: LockMode, holder: &str) -> String {
+    pub fn own(&self, mode: LockMode, holder: &str) -> String {
         let holder = escaped(holder);
-        match kind {
+        match mode {
             LockMode::Exclusive => format!("{}m/x.{holder}", self.0),
             LockMode::Shared => format!("{}m/s.{holder}", self.0),
             LockMode::Permit { of } => format!("{}p{of}/{holder}", self.0),
@@ -69,16 +69,16 @@ impl LockKeys {
     }
 
     /// The keys of all requests for the same type of lock.
-    pub fn same_kind(&self, kind: LockMode) -> Range {
-        match kind {
+    pub fn same_mode(&self, mode: LockMode) -> Range {
+        match mode {
             LockMode::Exclusive | LockMode::Shared => Range::below(&format!("{}m/", self.0)),
             LockMode::Permit { of } => Range::below(&format!("{}p{of}/", self.0)),
         }
     }
 
-    /// The ranges that must be empty for the name to be this type of lock: before and after [`Self::same_kind`].
-    pub fn other_kinds(&self, kind: LockMode) -> [Range; 2] {
-        let (all, same) = (self.all(), self.same_kind(kind));
+    /// The ranges that must be empty for the name to be this type of lock: before and after [`Self::same_mode`].
+    pub fn other_modes(&self, mode: LockMode) -> [Range; 2] {
+        let (all, same) = (self.all(), self.same_mode(mode));
         [Range { start: all.start, end: same.start }, Range { start: same.end, end: all.end }]
     }
 
@@ -86,8 +86,8 @@ impl LockKeys {
     pub fn queue(&self, found: &[KeyValue]) -> Result<RequestQueue> {
         let request = |kv: &KeyValue| {
             let id = std::str::from_utf8(&kv.key).ok()?;
-            let kind = kind_of(id.strip_prefix(&self.0)?)?;
-            Some(QueuedRequest { id: id.into(), number: kv.create_revision, kind })
+            let mode = mode_of(id.strip_prefix(&self.0)?)?;
+            Some(QueuedRequest { id: id.into(), number: kv.create_revision, mode })
         };
         let foreign = |kv: &KeyValue| {
             let key = String::from_utf8_lossy(&kv.key);
@@ -100,7 +100,7 @@ impl LockKeys {
     }
 }
 
-fn kind_of(below: &str) -> Option<LockMode> {
+fn mode_of(below: &str) -> Option<LockMode> {
     let (lock, request) = below.split_once('/')?;
     match (lock, request.split_at_checked(2)) {
         ("m", Some(("x.", _))) => Some(LockMode::Exclusive),
@@ -118,18 +118,18 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_in_its_range_and_in_no_other() {
+    fn each_mode_is_in_its_range_and_in_no_other() {
         let keys = Root::new("").unwrap().of(&LockName::new("a/b").unwrap());
-        let kinds =
+        let modes =
             [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 3 }, LockMode::Permit { of: 30 }];
-        for kind in kinds {
-            let own = keys.own(kind, "host/1/x.0");
-            assert_eq!(own.strip_prefix("/lockkeeper/a%2Fb/").and_then(kind_of), Some(kind));
-            for other in kinds {
-                let same = kind.same_lock_as(other);
-                assert_eq!(contains(&keys.same_kind(other), &own), same, "{kind} {other}");
-                let conflicts = keys.other_kinds(other).iter().any(|range| contains(range, &own));
-                assert_eq!(conflicts, !same, "{kind} {other}");
+        for mode in modes {
+            let own = keys.own(mode, "host/1/x.0");
+            assert_eq!(own.strip_prefix("/lockkeeper/a%2Fb/").and_then(mode_of), Some(mode));
+            for other in modes {
+                let same = mode.same_lock_as(other);
+                assert_eq!(contains(&keys.same_mode(other), &own), same, "{mode} {other}");
+                let conflicts = keys.other_modes(other).iter().any(|range| contains(range, &own));
+                assert_eq!(conflicts, !same, "{mode} {other}");
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::keys::{LockKeys, Range};
 use super::requests::{self, Read};
 use super::server::{CALL_TIMEOUT, Server};
-use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, kind_mismatch};
+use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, mode_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Request, WhenBusy};
 use crate::info::{LockMode, now_ms};
 use crate::lease::{self, Lease, Renewal};
@@ -31,7 +31,7 @@ struct LockKey {
     server: Arc<Server>,
     keys: LockKeys,
     name: LockName,
-    kind: LockMode,
+    mode: LockMode,
     own: String,
     lease_id: i64,
     /// The time to live, in whole seconds.
@@ -51,8 +51,8 @@ pub(super) async fn acquire(
     request: Request,
     when_busy: WhenBusy,
 ) -> Result<Option<Acquired>> {
-    let Request { name, kind, tag, ttl } = request;
-    let record = RequestRecord { name: name.to_string(), kind, tag, held_ms: None };
+    let Request { name, mode, tag, ttl } = request;
+    let record = RequestRecord { name: name.to_string(), mode, tag, held_ms: None };
     // Reject a record that is too long BEFORE anything is sent.
     record.to_json()?;
     if when_busy == WhenBusy::Wait {
@@ -62,12 +62,12 @@ pub(super) async fn acquire(
     }
     // Read the queue first: a lock that is held costs one read and no lease.
     let mut snapshot = look(&server, &keys, CALL_TIMEOUT).await?;
-    check_kind(&snapshot.queue, &name, kind)?;
-    if !snapshot.queue.has_room_for(kind) {
+    check_mode(&snapshot.queue, &name, mode)?;
+    if !snapshot.queue.has_room_for(mode) {
         return Ok(None);
     }
     let key = LockKey::grant(server, keys, name, &record, ttl).await?;
-    while snapshot.queue.has_room_for(kind) {
+    while snapshot.queue.has_room_for(mode) {
         snapshot = key.create(&record, Some(snapshot.revision)).await?;
         if snapshot.queue.position(&key.own).is_some() {
             return key.enter(snapshot, record).await.map(Some);
@@ -76,15 +76,15 @@ pub(super) async fn acquire(
     Ok(None)
 }
 
-async fn look(server: &Server, keys: &LockKeys, patience: Duration) -> Result<QueueSnapshot> {
-    let found = server.scan_within(patience, keys.all(), Read::Keys).await?;
+async fn look(server: &Server, keys: &LockKeys, within: Duration) -> Result<QueueSnapshot> {
+    let found = server.scan_within(within, keys.all(), Read::Keys).await?;
     Ok(QueueSnapshot { queue: keys.queue(&found.entries)?, revision: found.revision })
 }
 
-fn check_kind(queue: &RequestQueue, name: &LockName, kind: LockMode) -> Result<()> {
-    match queue.requests().iter().find(|request| !request.kind.same_lock_as(kind)) {
+fn check_mode(queue: &RequestQueue, name: &LockName, mode: LockMode) -> Result<()> {
+    match queue.requests().iter().find(|request| !request.mode.same_lock_as(mode)) {
         None => Ok(()),
-        Some(other) => Err(kind_mismatch(name, other.kind, kind)),
+        Some(other) => Err(mode_mismatch(name, other.mode, mode)),
     }
 }
 
@@ -100,12 +100,12 @@ impl LockKey {
         // etcd counts whole seconds; round up, and use the same value on both sides.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let ttl = Duration::from_secs(seconds);
-        let own = keys.own(record.kind, &record.tag.holder);
+        let own = keys.own(record.mode, &record.tag.holder);
         let mut key = LockKey {
             server,
             keys,
             name,
-            kind: record.kind,
+            mode: record.mode,
             own,
             lease_id: random_id(),
             ttl,
@@ -130,9 +130,9 @@ impl LockKey {
     /// has been queued since that revision. Returns the queue after that, with or without our key.
     async fn create(&self, record: &RequestRecord, seen: Option<i64>) -> Result<QueueSnapshot> {
         let mut compare = vec![requests::created_at(&self.own, 0)];
-        compare.extend(self.keys.other_kinds(self.kind).map(requests::absent));
+        compare.extend(self.keys.other_modes(self.mode).map(requests::absent));
         if let Some(revision) = seen {
-            compare.push(requests::created_by(self.keys.same_kind(self.kind), revision));
+            compare.push(requests::created_by(self.keys.same_mode(self.mode), revision));
         }
         let put = requests::put_with_lease(&self.own, record.to_json()?, self.lease_id);
         let read = requests::read(requests::page(&self.keys.all(), Read::Keys));
@@ -146,7 +146,7 @@ impl LockKey {
             _ => self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?,
         };
         if !answer.succeeded && snapshot.queue.position(&self.own).is_none() {
-            check_kind(&snapshot.queue, &self.name, self.kind)?;
+            check_mode(&snapshot.queue, &self.name, self.mode)?;
         }
         Ok(snapshot)
     }
@@ -190,7 +190,7 @@ impl LockKey {
                 (requests::changes(&request.id.as_str().into(), seen + 1), std::slice::from_ref(request))
             }
             WatchedChange::AnyLeaves(requests) => {
-                (requests::deletions(&self.keys.same_kind(self.kind), seen + 1), requests)
+                (requests::deletions(&self.keys.same_mode(self.mode), seen + 1), requests)
             }
         };
         let mut stream = self.server.watch(WHILE_LEASED, watch).await?;

@@ -20,7 +20,7 @@ fn queue() -> Queue {
     });
     let entry = |(name, mode): (&str, LockMode)| Entry {
         id: format!("1-2-{name}"),
-        kind: mode,
+        mode,
         tag: Tag {
             holder: "web-3/1/2".into(),
             host: "web-3".into(),

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Entry {
     /// The name of its FIFO.
     pub id: String,
-    pub kind: LockMode,
+    #[serde(rename = "kind")]
+    pub mode: LockMode,
     pub tag: Tag,
     pub owner: Process,
     /// The pid namespace of the process ids.
@@ -43,7 +44,7 @@ impl Queue {
 
     /// Whether the entry at `i` may hold the lock, given that all entries ahead of it are alive.
     fn may_hold(&self, i: usize) -> bool {
-        fifo::may_hold(self.entries[i].kind, self.entries[..i].iter().map(|ahead| ahead.kind))
+        fifo::may_hold(self.entries[i].mode, self.entries[..i].iter().map(|ahead| ahead.mode))
     }
 
     /// Removes dead entries among those that hold or may hold, and grants the ones that may now hold. It stops at the
@@ -76,7 +77,7 @@ impl Queue {
     /// every holder, since any of them may make room.
     pub fn watched_by(&self, i: usize) -> std::ops::Range<usize> {
         let first_waiter = i > 0 && self.entries[i - 1].held.is_some();
-        match self.entries[i].kind {
+        match self.entries[i].mode {
             LockMode::Permit { .. } if first_waiter => 0..i,
             _ => i.saturating_sub(1)..i,
         }
@@ -97,7 +98,7 @@ impl Queue {
         let participant = |entry: Entry| Participant {
             since_ms: entry.held.map_or(entry.tag.since_ms, |held| held.since_ms),
             fence: entry.held.and_then(|held| Fence::new(held.fence)),
-            kind: entry.kind,
+            mode: entry.mode,
             tag: entry.tag,
         };
         let (holders, waiters): (Vec<_>, Vec<_>) =
@@ -143,21 +144,21 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn entry(id: &str, kind: LockMode) -> Entry {
+    fn entry(id: &str, mode: LockMode) -> Entry {
         let tag =
             Tag { holder: id.into(), host: "h".into(), pid: 1, since_ms: 0, metadata: Default::default() };
         let owner = Process { pid: 1, started: 1 };
-        Entry { id: id.into(), kind, tag, owner, pid_namespace: String::new(), held: None, child: None }
+        Entry { id: id.into(), mode, tag, owner, pid_namespace: String::new(), held: None, child: None }
     }
 
     /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
-    fn queue(kinds: &str) -> Queue {
-        let kind = |c: char| match c {
+    fn queue(modes: &str) -> Queue {
+        let mode = |c: char| match c {
             'x' => LockMode::Exclusive,
             's' => LockMode::Shared,
             digit => LockMode::Permit { of: digit.to_digit(10).unwrap() },
         };
-        let entries = kinds.chars().enumerate().map(|(i, c)| entry(&i.to_string(), kind(c))).collect();
+        let entries = modes.chars().enumerate().map(|(i, c)| entry(&i.to_string(), mode(c))).collect();
         Queue { name: "n".into(), entries }
     }
 
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn grants_are_first_come_first_served() {
-        for (kinds, dead, granted) in [
+        for (modes, dead, granted) in [
             ("xxx", "", "0"),
             ("xxx", "0", "1"),
             ("xxx", "01", "2"),
@@ -187,7 +188,7 @@ mod tests {
             ("2222", "012", "3"),
             ("", "", ""),
         ] {
-            assert_eq!(settle(&mut queue(kinds), dead), granted, "{kinds} with dead {dead:?}");
+            assert_eq!(settle(&mut queue(modes), dead), granted, "{modes} with dead {dead:?}");
         }
     }
 
@@ -203,12 +204,12 @@ mod tests {
     /// For every set of deaths: a live waiter is notified, or no waiter could be granted anyway.
     #[test]
     fn every_set_of_deaths_wakes_a_waiter_that_can_be_granted() {
-        for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx"] {
-            let mut before = queue(kinds);
+        for modes in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx"] {
+            let mut before = queue(modes);
             settle(&mut before, "");
-            for mask in 0..1u32 << kinds.len() {
+            for mask in 0..1u32 << modes.len() {
                 let dead: String =
-                    (0..kinds.len()).filter(|i| mask >> i & 1 == 1).map(|i| i.to_string()).collect();
+                    (0..modes.len()).filter(|i| mask >> i & 1 == 1).map(|i| i.to_string()).collect();
                 check_progress(&before, &dead);
             }
         }

@@ -39,12 +39,12 @@ impl QueuedRequest {
         let edit = store.edit().await?;
         let (key, name) = (Key::of(&request.name), request.name.to_string());
         let mut queue = edit.load(&key, &name)?;
-        check_kind(&edit, &mut queue, &request)?;
+        check_mode(&edit, &mut queue, &request)?;
         let (id, fifo) = new_fifo(&edit)?;
         let request_entry = QueuedRequest { store: store.clone(), key, name, id, fifo: Some(fifo) };
         queue.entries.push(Entry {
             id: request_entry.id.clone(),
-            kind: request.kind,
+            mode: request.mode,
             tag: request.tag,
             owner: store.me,
             pid_namespace: store.pid_namespace.clone(),
@@ -178,13 +178,13 @@ impl QueuedRequest {
 }
 
 /// Rejects a name that is in use as another type of lock. Dead entries do not count.
-fn check_kind(edit: &Edit<'_>, queue: &mut Queue, request: &Request) -> Result<()> {
-    while let Some(i) = queue.entries.iter().position(|entry| !entry.kind.same_lock_as(request.kind)) {
+fn check_mode(edit: &Edit<'_>, queue: &mut Queue, request: &Request) -> Result<()> {
+    while let Some(i) = queue.entries.iter().position(|entry| !entry.mode.same_lock_as(request.mode)) {
         if edit.alive(&queue.entries[i])? {
             return Err(Error::KindMismatch {
                 name: request.name.to_string(),
-                used_as: lock_type(queue.entries[i].kind),
-                asked_as: lock_type(request.kind),
+                used_as: lock_type(queue.entries[i].mode),
+                asked_as: lock_type(request.mode),
             });
         }
         queue.entries.remove(i);

@@ -262,12 +262,12 @@ impl QueueEntry {
     async fn enter(&self, request: &Request, when_busy: WhenBusy) -> Result<Option<u64>> {
         let tag =
             serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))?;
-        let (kind, permits) = match request.kind {
+        let (mode, permits) = match request.mode {
             LockMode::Exclusive => ("exclusive", 0),
             LockMode::Shared => ("shared", 0),
             LockMode::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
         };
-        let (ttl_ms, impatient) = (self.ttl.as_millis() as i64, when_busy == WhenBusy::Try);
+        let (ttl_ms, non_blocking) = (self.ttl.as_millis() as i64, when_busy == WhenBusy::Try);
         let sql = "SELECT granted, used_as FROM lockkeeper.enter($1, $2, $3, $4, $5, $6, $7, $8)";
         let rows = self
             .session
@@ -277,11 +277,11 @@ impl QueueEntry {
                     (&self.name, Type::TEXT),
                     (&self.session.number, Type::INT8),
                     (&self.holder, Type::TEXT),
-                    (&kind, Type::TEXT),
+                    (&mode, Type::TEXT),
                     (&permits, Type::INT4),
                     (&ttl_ms, Type::INT8),
                     (&tag, Type::TEXT),
-                    (&impatient, Type::BOOL),
+                    (&non_blocking, Type::BOOL),
                 ],
             )
             .await?;
@@ -294,7 +294,7 @@ impl QueueEntry {
             return Err(Error::KindMismatch {
                 name: self.name.clone(),
                 used_as: lock_type(used_as),
-                asked_as: lock_type(request.kind),
+                asked_as: lock_type(request.mode),
             });
         }
         Ok(row.try_get::<_, Option<i64>>(0).map_err(|_| unexpected_rows())?.map(|fence| fence as u64))
@@ -442,7 +442,7 @@ async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
 
 /// The lock's name, a participant, and whether it is a holder.
 fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)> {
-    let kind = match row.try_get(1).ok()? {
+    let mode = match row.try_get(1).ok()? {
         "exclusive" => LockMode::Exclusive,
         "shared" => LockMode::Shared,
         _ => LockMode::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
@@ -451,7 +451,7 @@ fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)>
     let start_renewal = row.try_get::<_, Option<i64>>(4).ok()?;
     let fence = start_renewal.and_then(|fence| Fence::new(fence.unsigned_abs()));
     let since_ms = row.try_get::<_, f64>(5).ok()? as u64;
-    Some((row.try_get(0).ok()?, Participant { tag, kind, since_ms, fence }, start_renewal.is_some()))
+    Some((row.try_get(0).ok()?, Participant { tag, mode, since_ms, fence }, start_renewal.is_some()))
 }
 
 fn unexpected_rows() -> Error {

@@ -11,10 +11,10 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
 
 /// The time limit for a connection or a reply.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time limit for setting up a session: other clients may be creating the schema.
-const SETUP_PATIENCE: Duration = Duration::from_secs(30);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The comment on the schema that identifies this version.
 const VERSION: &str = "lockkeeper 1";
@@ -59,8 +59,8 @@ impl Session {
     pub async fn open(config: &Config) -> Result<Session> {
         let address = address_of(config);
         let silent =
-            |_| unavailable(format!("{address} did not answer as PostgreSQL does within {PATIENCE:?}"));
-        let connecting = tokio::time::timeout(PATIENCE, config.connect(NoTls)).await.map_err(silent)?;
+            |_| unavailable(format!("{address} did not answer as PostgreSQL does within {CALL_TIMEOUT:?}"));
+        let connecting = tokio::time::timeout(CALL_TIMEOUT, config.connect(NoTls)).await.map_err(silent)?;
         let (client, connection) = connecting.map_err(|e| explain(&address, config, &e))?;
         let setting_up = async {
             let shared = Arc::new(Shared {
@@ -80,10 +80,10 @@ impl Session {
             let allowed = tokio::sync::Mutex::new(Duration::ZERO);
             Ok(Session { client, number, address: address.clone(), shared, allowed, connection })
         };
-        match tokio::time::timeout(SETUP_PATIENCE, setting_up).await {
+        match tokio::time::timeout(SETUP_TIMEOUT, setting_up).await {
             Ok(session) => session.map_err(|e| explain(&address, config, &e)),
             Err(_) => {
-                Err(unavailable(format!("{address} did not set up a session within {SETUP_PATIENCE:?}")))
+                Err(unavailable(format!("{address} did not set up a session within {SETUP_TIMEOUT:?}")))
             }
         }
     }
@@ -94,13 +94,13 @@ impl Session {
 
     /// Calls one function of the schema. A session that does not reply in time is closed, with all its holds.
     pub async fn call(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
-        match tokio::time::timeout(PATIENCE, self.client.query_typed(sql, args)).await {
+        match tokio::time::timeout(CALL_TIMEOUT, self.client.query_typed(sql, args)).await {
             Ok(answer) => answer.map_err(|e| match e.as_db_error() {
                 Some(_) => explain(&self.address, &Config::new(), &e),
                 None => unavailable(self.shared.ended.borrow().clone().unwrap_or_else(|| e.to_string())),
             }),
             Err(_) => {
-                let reason = format!("{} did not answer within {PATIENCE:?}", self.address);
+                let reason = format!("{} did not answer within {CALL_TIMEOUT:?}", self.address);
                 self.shared.end(&reason);
                 self.connection.abort();
                 Err(unavailable(reason))

@@ -191,7 +191,7 @@ impl LeaseRequest {
     }
 
     async fn try_acquire(&self, request: &Request, tag: &str) -> Result<AcquireReply> {
-        self.server.acquire(CALL_TIMEOUT, &self.hold(), request.kind, tag).await
+        self.server.acquire(CALL_TIMEOUT, &self.hold(), request.mode, tag).await
     }
 
     async fn subscribe(&self) -> Result<Subscription> {

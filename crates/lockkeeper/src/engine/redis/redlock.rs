@@ -391,7 +391,7 @@ impl Drop for VoteRequest {
 /// Whether this server grants the lock to the owner, or has already granted it.
 async fn grant(server: &Server, within: Duration, owner: &str, request: &Request, tag: &str) -> Result<bool> {
     let hold = server::Hold { name: request.name.as_str(), holder: owner, ttl: request.ttl };
-    let answer = server.acquire(within, &hold, request.kind, tag).await?;
+    let answer = server.acquire(within, &hold, request.mode, tag).await?;
     Ok(matches!(answer, AcquireReply::Granted { .. }))
 }
 

@@ -87,12 +87,12 @@ impl Server {
         &self,
         within: Duration,
         hold: &Hold<'_>,
-        kind: LockMode,
+        mode: LockMode,
         tag: &str,
     ) -> Result<AcquireReply> {
-        let (permits, ttl_ms) = (permits(kind).to_string(), hold.ttl.as_millis().to_string());
-        let kind_text = kind_text(kind);
-        let args = ["acquire", hold.name, &kind_text, &permits, hold.holder, &ttl_ms, tag];
+        let (permits, ttl_ms) = (permits(mode).to_string(), hold.ttl.as_millis().to_string());
+        let mode_text = mode_text(mode);
+        let args = ["acquire", hold.name, &mode_text, &permits, hold.holder, &ttl_ms, tag];
         let (verdict, value): (i64, String) = self.call(within, &args).await?;
         let number = || {
             value.parse::<u64>().map_err(|_| self.unexpected_reply(&format!("acquire answered {value:?}")))
@@ -102,8 +102,8 @@ impl Server {
             0 => Ok(AcquireReply::Busy { look_again: Duration::from_millis(number()?) }),
             _ => Err(Error::KindMismatch {
                 name: hold.name.into(),
-                used_as: kind_of(&value).map_or(value, lock_type),
-                asked_as: lock_type(kind),
+                used_as: mode_of(&value).map_or(value, lock_type),
+                asked_as: lock_type(mode),
             }),
         }
     }
@@ -242,10 +242,10 @@ impl Server {
     }
 
     fn lock_info(&self, name: String, fields: Vec<(String, String)>) -> Result<LockInfo> {
-        let kind = fields.iter().find(|(field, _)| field == "kind").and_then(|(_, kind)| kind_of(kind));
+        let mode = fields.iter().find(|(field, _)| field == "kind").and_then(|(_, mode)| mode_of(mode));
         let mut holders = Vec::new();
         for (_, about) in fields.iter().filter(|(field, _)| field != "kind") {
-            let participant = kind.and_then(|kind| participant(kind, about));
+            let participant = mode.and_then(|mode| participant(mode, about));
             holders.push(
                 participant.ok_or_else(|| self.unexpected_reply(&format!("the lock `{name}` is damaged")))?,
             );
@@ -308,22 +308,22 @@ struct Failure {
     error: Error,
 }
 
-fn permits(kind: LockMode) -> u32 {
-    match kind {
+fn permits(mode: LockMode) -> u32 {
+    match mode {
         LockMode::Exclusive | LockMode::Shared => 1,
         LockMode::Permit { of } => of,
     }
 }
 
 /// The mode as the script stores it.
-fn kind_text(kind: LockMode) -> String {
-    match kind {
+fn mode_text(mode: LockMode) -> String {
+    match mode {
         LockMode::Exclusive | LockMode::Shared => "exclusive".into(),
         LockMode::Permit { of } => format!("permits {of}"),
     }
 }
 
-fn kind_of(text: &str) -> Option<LockMode> {
+fn mode_of(text: &str) -> Option<LockMode> {
     match text.strip_prefix("permits ") {
         Some(of) => Some(LockMode::Permit { of: of.parse().ok()? }),
         None => (text == "exclusive").then_some(LockMode::Exclusive),
@@ -331,10 +331,10 @@ fn kind_of(text: &str) -> Option<LockMode> {
 }
 
 /// Parses "FENCE SINCE TAG".
-fn participant(kind: LockMode, about: &str) -> Option<Participant> {
+fn participant(mode: LockMode, about: &str) -> Option<Participant> {
     let mut parts = about.splitn(3, ' ');
     let fence: u64 = parts.next()?.parse().ok()?;
     let since_ms = parts.next()?.parse().ok()?;
     let tag: Tag = serde_json::from_str(parts.next()?).ok()?;
-    Some(Participant { tag, kind, since_ms, fence: Fence::new(fence) })
+    Some(Participant { tag, mode, since_ms, fence: Fence::new(fence) })
 }

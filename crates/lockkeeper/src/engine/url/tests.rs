@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// A timeout that only a stuck engine reaches.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn shown(url: &str) -> String {
     EngineUrl::from(url).to_string()
@@ -122,12 +122,12 @@ async fn errors_of_all_engines_about_malformed_urls_do_not_show_the_secret() {
     for url in urls.filter(|url| !url.starts_with("file:/u") && !url.starts_with("file:///")) {
         let opened = url.clone();
         attempts.spawn(async move {
-            let failed = timeout(PATIENCE, crate::Lockkeeper::open(&opened)).await.map(Result::err);
+            let failed = timeout(TIMEOUT, crate::Lockkeeper::open(&opened)).await.map(Result::err);
             (opened, failed.expect("engines give up"))
         });
         #[cfg(feature = "cluster")]
         attempts.spawn(async move {
-            let failed = timeout(PATIENCE, crate::cluster::Operator::open(&url)).await.map(Result::err);
+            let failed = timeout(TIMEOUT, crate::cluster::Operator::open(&url)).await.map(Result::err);
             let probed = crate::cluster::probe(&url).await;
             assert_hidden(&url, &format!("{probed:?}"));
             (url, failed.expect("clients give up"))

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as ZkError};
 
 /// The time limit for servers that do not reply, where no lease limits the wait.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time to live of the session for queries.
 const TTL: Duration = Duration::from_secs(10);
 /// The shortest session timeout: a shorter one could not even connect in time. ZooKeeper's own limit is usually 4 s.
@@ -94,7 +94,7 @@ impl Ensemble {
             if let Some((user, password)) = &self.user {
                 connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
             }
-            let left = PATIENCE.saturating_sub(start.elapsed());
+            let left = CALL_TIMEOUT.saturating_sub(start.elapsed());
             let error = match timeout(left, connector.connect(&self.hosts)).await {
                 Ok(Ok(client)) => return Ok(client),
                 Ok(Err(error @ (ZkError::AuthFailed | ZkError::BadArguments(_)))) => {
@@ -104,7 +104,7 @@ impl Ensemble {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer".into(),
             };
-            if start.elapsed() >= PATIENCE {
+            if start.elapsed() >= CALL_TIMEOUT {
                 let url = &self.url;
                 return Err(unavailable(format!("{error} at {url}; is it ZooKeeper, and does it run?")));
             }
@@ -130,12 +130,12 @@ impl Ensemble {
             children => children.map_err(|e| self.refused(&e))?,
         };
         // A request is sent when its future is created: send all of them, then wait for the replies.
-        let ask_all = || {
-            let asked: Vec<_> = children.iter().map(|child| client.get_data(&lock.child(child))).collect();
+        let read_all = || {
+            let replies: Vec<_> = children.iter().map(|child| client.get_data(&lock.child(child))).collect();
             async move {
                 let mut records = Vec::new();
-                for answer in asked {
-                    match answer.await {
+                for reply in replies {
+                    match reply.await {
                         Ok((data, stat)) => records.push((stat.czxid, data)),
                         Err(ZkError::NoNode) => {}
                         Err(error) => return Err(error),
@@ -144,7 +144,7 @@ impl Ensemble {
                 Ok(records)
             }
         };
-        let found = self.ask(ask_all).await?.map_err(|e| self.refused(&e))?;
+        let found = self.ask(read_all).await?.map_err(|e| self.refused(&e))?;
         let parse = |(zxid, data): (i64, Vec<u8>)| Some((zxid, serde_json::from_slice(&data).ok()?));
         Ok(found.into_iter().filter_map(parse).collect())
     }
@@ -154,7 +154,7 @@ impl Ensemble {
     where
         F: Future<Output = Result<T, ZkError>>,
     {
-        let asked = timeout(PATIENCE, retry(call)).await;
+        let asked = timeout(CALL_TIMEOUT, retry(call)).await;
         asked.map_err(|_| unavailable(format!("no answer at {}; does it run?", self.url)))
     }
 

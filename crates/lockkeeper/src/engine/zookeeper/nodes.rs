@@ -57,8 +57,8 @@ impl LockNode {
 }
 
 /// The name of an acquisition's node, up to the number that ZooKeeper appends.
-pub(super) fn prefix(kind: LockMode, holder: &str) -> String {
-    let letter = match kind {
+pub(super) fn prefix(mode: LockMode, holder: &str) -> String {
+    let letter = match mode {
         LockMode::Exclusive => 'x',
         LockMode::Shared => 's',
         LockMode::Permit { .. } => 'p',
@@ -67,15 +67,15 @@ pub(super) fn prefix(kind: LockMode, holder: &str) -> String {
 }
 
 /// The type of lock, as data of the lock's node.
-pub(super) fn lock_data(kind: LockMode) -> String {
-    match kind {
+pub(super) fn lock_data(mode: LockMode) -> String {
+    match mode {
         LockMode::Exclusive | LockMode::Shared => "m".into(),
         LockMode::Permit { of } => format!("p{of}"),
     }
 }
 
 /// The inverse of [`lock_data`]; any mutex is `Exclusive`.
-pub(super) fn lock_kind(data: &[u8]) -> Option<LockMode> {
+pub(super) fn lock_mode(data: &[u8]) -> Option<LockMode> {
     match std::str::from_utf8(data).ok()? {
         "m" => Some(LockMode::Exclusive),
         permits => Some(LockMode::Permit { of: permits.strip_prefix('p')?.parse().ok()? }),
@@ -88,7 +88,7 @@ pub(super) fn lock_kind(data: &[u8]) -> Option<LockMode> {
 /// waiter all the time.
 pub(super) fn queue(lock: LockMode, children: &[String]) -> Option<RequestQueue> {
     let request = |child: &String| {
-        let kind = match (child.split_once('.')?.0, lock) {
+        let mode = match (child.split_once('.')?.0, lock) {
             ("x", _) => LockMode::Exclusive,
             ("s", _) => LockMode::Shared,
             ("p", LockMode::Permit { of }) => LockMode::Permit { of },
@@ -97,7 +97,7 @@ pub(super) fn queue(lock: LockMode, children: &[String]) -> Option<RequestQueue>
             _ => return None,
         };
         let number = child.rsplit_once('-')?.1.parse().ok()?;
-        Some(QueuedRequest { id: child.clone(), number, kind })
+        Some(QueuedRequest { id: child.clone(), number, mode })
     };
     Some(RequestQueue::new(children.iter().map(request).collect::<Option<_>>()?))
 }
@@ -111,26 +111,26 @@ mod tests {
         let permit = LockMode::Permit { of: 3 };
         let children: Vec<String> =
             [(LockMode::Shared, 12), (LockMode::Exclusive, 9), (LockMode::Shared, 10)]
-                .map(|(kind, number)| format!("{}{number:010}", prefix(kind, "host-1/2/x.0")))
+                .map(|(mode, number)| format!("{}{number:010}", prefix(mode, "host-1/2/x.0")))
                 .to_vec();
         let queue = queue(LockMode::Exclusive, &children).unwrap();
-        let kinds: Vec<LockMode> = queue.requests().iter().map(|request| request.kind).collect();
-        assert_eq!(kinds, [LockMode::Exclusive, LockMode::Shared, LockMode::Shared]);
+        let modes: Vec<LockMode> = queue.requests().iter().map(|request| request.mode).collect();
+        assert_eq!(modes, [LockMode::Exclusive, LockMode::Shared, LockMode::Shared]);
         assert_eq!(queue.requests()[0].id, children[1]);
         let permits = [format!("{}0000000001", prefix(permit, "h"))];
-        assert_eq!(super::queue(permit, &permits).unwrap().requests()[0].kind, permit);
+        assert_eq!(super::queue(permit, &permits).unwrap().requests()[0].mode, permit);
         for strange in ["", "x", "x.", "x.h-", "q.h-1", "x.h-y"] {
             assert_eq!(super::queue(permit, &[strange.to_owned()]), None, "{strange:?}");
         }
     }
 
     #[test]
-    fn the_kind_of_a_lock_is_read_back() {
-        for kind in [LockMode::Exclusive, LockMode::Permit { of: 1 }, LockMode::Permit { of: u32::MAX }] {
-            assert_eq!(lock_kind(lock_data(kind).as_bytes()), Some(kind));
+    fn the_mode_of_a_lock_is_read_back() {
+        for mode in [LockMode::Exclusive, LockMode::Permit { of: 1 }, LockMode::Permit { of: u32::MAX }] {
+            assert_eq!(lock_mode(lock_data(mode).as_bytes()), Some(mode));
         }
         for strange in [&b""[..], b"x", b"p", b"p-1", b"p99999999999", b"\xff"] {
-            assert_eq!(lock_kind(strange), None);
+            assert_eq!(lock_mode(strange), None);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, retry, unavailable};
 use super::nodes::{self, LockNode};
-use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, kind_mismatch};
+use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, mode_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Request, WhenBusy};
 use crate::info::{LockMode, now_ms};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
@@ -18,7 +18,7 @@ struct QueueNode {
     session: Arc<Session>,
     lock: LockNode,
     name: LockName,
-    kind: LockMode,
+    mode: LockMode,
     /// The name of our node without its sequence number. It is unique to this acquisition.
     prefix: String,
     /// The full name of our node, once it is known.
@@ -38,7 +38,7 @@ pub(super) async fn acquire(
     when_busy: WhenBusy,
 ) -> Result<Option<Acquired>> {
     let record =
-        RequestRecord { name: request.name.to_string(), kind: request.kind, tag: request.tag, held_ms: None };
+        RequestRecord { name: request.name.to_string(), mode: request.mode, tag: request.tag, held_ms: None };
     // Reject a record that is too long BEFORE anything is sent.
     let json = record.to_json()?;
     let session = ensemble.session(request.ttl).await?;
@@ -46,8 +46,8 @@ pub(super) async fn acquire(
         ensemble: ensemble.clone(),
         lock: ensemble.root.of(&request.name),
         name: request.name,
-        kind: request.kind,
-        prefix: nodes::prefix(record.kind, &record.tag.holder),
+        mode: request.mode,
+        prefix: nodes::prefix(record.mode, &record.tag.holder),
         own: None,
         // The first request in the session renews it.
         lease: Lease::expiring(lease::now(), session.believed),
@@ -58,7 +58,7 @@ pub(super) async fn acquire(
         given_up: true,
         session,
     };
-    if when_busy == WhenBusy::Try && !node.current_queue().await?.has_room_for(node.kind) {
+    if when_busy == WhenBusy::Try && !node.current_queue().await?.has_room_for(node.mode) {
         return Ok(None);
     }
     let (zxid, queue) = node.join_queue(&json).await?;
@@ -78,9 +78,9 @@ impl QueueNode {
     /// The current queue; an error if the name is in use as another type of lock.
     async fn current_queue(&self) -> Result<RequestQueue> {
         let (lock, queue) = self.read_queue().await?;
-        match lock.same_lock_as(self.kind) || queue.requests().is_empty() {
+        match lock.same_lock_as(self.mode) || queue.requests().is_empty() {
             true => Ok(queue),
-            false => Err(kind_mismatch(&self.name, lock, self.kind)),
+            false => Err(mode_mismatch(&self.name, lock, self.mode)),
         }
     }
 
@@ -92,10 +92,10 @@ impl QueueNode {
             async { Ok((data.await?.0, children.await?)) }
         };
         let (data, children) = match self.leased(ask).await? {
-            Err(ZkError::NoNode) => return Ok((self.kind, RequestQueue::default())),
+            Err(ZkError::NoNode) => return Ok((self.mode, RequestQueue::default())),
             answer => answer.map_err(|e| self.ensemble.refused(&e))?,
         };
-        let seen = nodes::lock_kind(&data).and_then(|lock| Some((lock, nodes::queue(lock, &children)?)));
+        let seen = nodes::lock_mode(&data).and_then(|lock| Some((lock, nodes::queue(lock, &children)?)));
         seen.ok_or_else(|| {
             unavailable(format!(
                 "the node {path} or one below it is not Lockkeeper's; delete it or use another path"
@@ -108,7 +108,7 @@ impl QueueNode {
         loop {
             let zxid = self.create(json).await?;
             let (lock, queue) = self.read_queue().await?;
-            if lock.same_lock_as(self.kind) {
+            if lock.same_lock_as(self.mode) {
                 return Ok((zxid, queue));
             }
             // The lock's node is of another type. It is either a leftover of an idle lock, or in use.
@@ -117,7 +117,7 @@ impl QueueNode {
             let alone = queue.requests().iter().all(|request| Some(&request.id) == self.own.as_ref());
             self.own = None;
             if !alone {
-                return Err(kind_mismatch(&self.name, lock, self.kind));
+                return Err(mode_mismatch(&self.name, lock, self.mode));
             }
             // This fails if another request was queued in the meantime, which the next round detects.
             let _ = self.leased(|| self.client().delete(self.lock.path(), None)).await?;
@@ -162,8 +162,8 @@ impl QueueNode {
 
     async fn make_lock_node(&self) -> Result<()> {
         let options = self.ensemble.options(CreateMode::Container);
-        let kind = nodes::lock_data(self.kind);
-        let make = || self.client().create(self.lock.path(), kind.as_bytes(), &options);
+        let mode = nodes::lock_data(self.mode);
+        let make = || self.client().create(self.lock.path(), mode.as_bytes(), &options);
         match self.leased(make).await? {
             Ok(_) | Err(ZkError::NodeExists) => Ok(()),
             Err(ZkError::NoNode) => self.ensemble.make_root().await,
