@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 /// The timeout of every operation. No measurement depends on it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// The size of the page, without the bars of the window.
 const VIEW: (u64, u64) = (1280, 720);
 /// Flags that disable all that is not the page, and that allow the browser to run in containers with little shared
@@ -45,7 +45,7 @@ pub struct Browser {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("timed out after {PATIENCE:?}: {what}"))
+    timeout(TIMEOUT, future).await.unwrap_or_else(|_| panic!("timed out after {TIMEOUT:?}: {what}"))
 }
 
 impl Browser {
@@ -83,7 +83,7 @@ impl Browser {
         let wanted = json!({
             "goog:chromeOptions": { "args": flags },
             "goog:loggingPrefs": { "browser": "ALL" },
-            "timeouts": { "script": PATIENCE.as_millis() as u64 },
+            "timeouts": { "script": TIMEOUT.as_millis() as u64 },
         });
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(wanted.as_object().expect("an object").clone());
@@ -129,9 +129,9 @@ impl Browser {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        if timeout(PATIENCE, happens).await.is_err() {
+        if timeout(TIMEOUT, happens).await.is_err() {
             self.picture("gave-up").await;
-            panic!("timed out after {PATIENCE:?}: {what}; errors on the page: {}", self.errors().await);
+            panic!("timed out after {TIMEOUT:?}: {what}; errors on the page: {}", self.errors().await);
         }
     }
 
@@ -157,7 +157,7 @@ impl Browser {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        let found = timeout(PATIENCE, reads).await;
+        let found = timeout(TIMEOUT, reads).await;
         assert!(found.is_ok(), "{selector} does not show `{text}` but `{}`", self.text(selector).await);
     }
 
@@ -181,7 +181,7 @@ impl Browser {
     }
 
     async fn find(&self, selector: &str) -> Element {
-        let found = self.page.wait().at_most(PATIENCE).for_element(Locator::Css(selector)).await;
+        let found = self.page.wait().at_most(TIMEOUT).for_element(Locator::Css(selector)).await;
         found.unwrap_or_else(|error| panic!("there is no {selector}: {error}"))
     }
 

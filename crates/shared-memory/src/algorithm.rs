@@ -16,7 +16,7 @@ pub trait Algorithm: Sealed + Send + Sync {
     fn new(slots: usize) -> Self;
 
     /// The trying protocol. Returns when `me` is inside. On an error the caller must call [`Algorithm::withdraw`].
-    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded>;
+    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded>;
 
     /// The exit protocol.
     fn exit(&self, me: usize);

@@ -52,10 +52,10 @@ impl Bakery {
     }
 
     /// Waits until `j` is not choosing.
-    pub(crate) fn until_chosen(&self, j: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    pub(crate) fn until_chosen(&self, j: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         // Acquire: pairs with the release in `end_choosing`.
         while self.slots[j].0.choosing.load(Ordering::Acquire) {
-            patience.pause()?;
+            strategy.pause()?;
         }
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Bakery {
         &self,
         me: usize,
         j: usize,
-        patience: &mut impl WaitStrategy,
+        strategy: &mut impl WaitStrategy,
     ) -> Result<(), WaitEnded> {
         let mine = self.slots[me].0.number.load(Ordering::Relaxed);
         loop {
@@ -74,7 +74,7 @@ impl Bakery {
             if theirs == 0 || (theirs, j) > (mine, me) {
                 return Ok(());
             }
-            patience.pause()?;
+            strategy.pause()?;
         }
     }
 
@@ -100,7 +100,7 @@ impl Algorithm for Bakery {
         Self { slots: each(slots) }
     }
 
-    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         self.begin_choosing(me);
         // This slot writes `choosing` and then reads j's number. Slot j writes its number and then, after the fence
         // below, reads whether this slot is choosing. At least one of the two sees the other's write: either this slot
@@ -110,8 +110,8 @@ impl Algorithm for Bakery {
         self.end_choosing(me);
         write_before_read();
         for j in self.others(me) {
-            self.until_chosen(j, patience)?;
-            self.until_after(me, j, patience)?;
+            self.until_chosen(j, strategy)?;
+            self.until_after(me, j, strategy)?;
         }
         Ok(())
     }

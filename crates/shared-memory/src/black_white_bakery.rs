@@ -65,10 +65,10 @@ impl BlackWhiteBakery {
     }
 
     /// Waits until `j` is not choosing.
-    fn until_chosen(&self, j: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    fn until_chosen(&self, j: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         // Acquire: a slot that sees that j has chosen sees j's ticket.
         while self.slots[j].0.choosing.load(Ordering::Acquire) {
-            patience.pause()?;
+            strategy.pause()?;
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl BlackWhiteBakery {
         &self,
         (mine, me): (Ticket, usize),
         j: usize,
-        patience: &mut impl WaitStrategy,
+        strategy: &mut impl WaitStrategy,
     ) -> Result<(), WaitEnded> {
         let same_at_first = self.ticket(j, Ordering::Acquire).black == mine.black;
         loop {
@@ -96,7 +96,7 @@ impl BlackWhiteBakery {
             if theirs.number == 0 || after || same != same_at_first {
                 return Ok(());
             }
-            patience.pause()?;
+            strategy.pause()?;
         }
     }
 }
@@ -118,7 +118,7 @@ impl Algorithm for BlackWhiteBakery {
         Self { slots: each(slots), color: Padded::default() }
     }
 
-    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         // Relaxed: the fence orders it before the reads that follow; no earlier write needs to be visible with it.
         self.slots[me].0.choosing.store(true, Ordering::Relaxed);
         // As in the bakery: of two slots, at least one sees that the other is choosing, or the other's ticket.
@@ -128,8 +128,8 @@ impl Algorithm for BlackWhiteBakery {
         self.slots[me].0.choosing.store(false, Ordering::Release);
         write_before_read();
         for j in (0..self.slots.len()).filter(|&j| j != me) {
-            self.until_chosen(j, patience)?;
-            self.until_after((mine, me), j, patience)?;
+            self.until_chosen(j, strategy)?;
+            self.until_after((mine, me), j, strategy)?;
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ impl Dijkstra {
     pub(crate) fn try_to_enter(
         &self,
         me: usize,
-        patience: &mut impl WaitStrategy,
+        strategy: &mut impl WaitStrategy,
         fence: impl Fn(),
     ) -> Result<(), WaitEnded> {
         // Li0. Relaxed, as all accesses to b and k: they only decide whose turn it is to try. Safety depends on c
@@ -57,7 +57,7 @@ impl Dijkstra {
                 if self.slots[k].0.b.load(Ordering::Relaxed) {
                     self.k.0.store(me, Ordering::Relaxed);
                 } else {
-                    patience.pause()?;
+                    strategy.pause()?;
                 }
                 continue;
             }
@@ -68,7 +68,7 @@ impl Dijkstra {
             if self.no_other_announced(me) {
                 return Ok(());
             }
-            patience.pause()?;
+            strategy.pause()?;
         }
     }
 
@@ -103,8 +103,8 @@ impl Algorithm for Dijkstra {
         Self { slots: each(slots), k: Padded::default() }
     }
 
-    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
-        self.try_to_enter(me, patience, write_before_read)
+    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+        self.try_to_enter(me, strategy, write_before_read)
     }
 
     fn exit(&self, me: usize) {

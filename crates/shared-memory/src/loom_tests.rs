@@ -72,7 +72,7 @@ impl<const WHAT: u8> Algorithm for Without<WHAT> {
         Self(Bakery::new(slots))
     }
 
-    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         let unless = |what: u8, step: &dyn Fn()| {
             if WHAT != what {
                 step();
@@ -84,8 +84,8 @@ impl<const WHAT: u8> Algorithm for Without<WHAT> {
         self.0.end_choosing(me);
         unless(FENCE_AFTER_TICKET, &write_before_read);
         for j in self.0.others(me) {
-            self.0.until_chosen(j, patience)?;
-            self.0.until_after(me, j, patience)?;
+            self.0.until_chosen(j, strategy)?;
+            self.0.until_after(me, j, strategy)?;
         }
         Ok(())
     }
@@ -111,8 +111,8 @@ impl Algorithm for UnfencedDijkstra {
         Self(Dijkstra::new(slots))
     }
 
-    fn enter(&self, me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
-        self.0.try_to_enter(me, patience, || ())
+    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+        self.0.try_to_enter(me, strategy, || ())
     }
 
     fn exit(&self, me: usize) {

@@ -126,12 +126,12 @@ impl<'a, A: Algorithm, T> Slot<'a, A, T> {
         &self.mutex.value
     }
 
-    pub(crate) fn go_inside(&mut self, patience: &mut impl WaitStrategy) -> Result<Inside<'_, A>, WaitEnded> {
+    pub(crate) fn go_inside(&mut self, strategy: &mut impl WaitStrategy) -> Result<Inside<'_, A>, WaitEnded> {
         self.leave_if_inside();
         let algorithm = &self.mutex.algorithm;
-        // Withdraws when dropped, also when `patience` panics.
+        // Withdraws when dropped, also when `strategy` panics.
         let attempt = Attempt { algorithm, number: self.number };
-        algorithm.enter(self.number, patience)?;
+        algorithm.enter(self.number, strategy)?;
         std::mem::forget(attempt);
         self.inside = true;
         Ok(Inside { algorithm, number: self.number, inside: &mut self.inside })

@@ -68,10 +68,10 @@ impl<'a, A: Algorithm, T> MutexGuard<'a, A, T> {
     /// Enters through a slot.
     pub(crate) fn enter(
         slot: &'a mut Slot<'_, A, T>,
-        patience: &mut impl WaitStrategy,
+        strategy: &mut impl WaitStrategy,
     ) -> Result<Self, WaitEnded> {
         let value = slot.value();
-        let inside = slot.go_inside(patience)?;
+        let inside = slot.go_inside(strategy)?;
         Ok(Self { pointer: value.0.get_mut(), _inside: inside, _data: PhantomData })
     }
 }

@@ -57,7 +57,7 @@ impl Semaphore {
         assert!(before < usize::MAX, "a semaphore cannot hold more than {} permits", usize::MAX);
     }
 
-    fn wait(&self, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    fn wait(&self, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         loop {
             // Relaxed: the exchange below confirms the value.
             let s = self.s.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Semaphore {
             if s > 0 && self.s.compare_exchange(s, s - 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(());
             }
-            patience.pause()?;
+            strategy.pause()?;
         }
     }
 }
@@ -100,8 +100,8 @@ impl Algorithm for Semaphore {
         Self::with_permits(1)
     }
 
-    fn enter(&self, _me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
-        self.wait(patience)
+    fn enter(&self, _me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+        self.wait(strategy)
     }
 
     fn exit(&self, _me: usize) {

@@ -33,7 +33,7 @@ impl Algorithm for TestAndSet {
         Self { in_use: AtomicBool::new(false) }
     }
 
-    fn enter(&self, _me: usize, patience: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+    fn enter(&self, _me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
         loop {
             // Acquire: this thread sees all writes of earlier critical sections. No fence is needed: the read and the
             // write are one instruction, and nothing can come between them. If the bit is set already, the exchange
@@ -42,7 +42,7 @@ impl Algorithm for TestAndSet {
             if set.is_ok() {
                 return Ok(());
             }
-            patience.pause()?;
+            strategy.pause()?;
         }
     }
 
