@@ -59,7 +59,7 @@ pub struct Among {
 }
 
 /// The cost with each of these numbers of locks, smallest first.
-pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Result<Vec<Beside>, BenchError> {
+pub async fn beside(numbers: &[u64], seconds: f64, report: &dyn Fn(&str)) -> Result<Vec<Beside>, BenchError> {
     let folder = tempfile::tempdir().map_err(BenchError::FolderOfMembers)?;
     let member = Member::start(Config::alone(folder.path())).await?;
     member.ready().await?;
@@ -68,7 +68,7 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
     let (holder, asker) = (member.new_owner(), member.new_owner());
     let (mut held, mut costs): (Vec<HoldGuard>, Vec<Beside>) = (Vec::new(), Vec::new());
     for locks in numbers {
-        tell(&format!("with {locks} locks held"));
+        report(&format!("with {locks} locks held"));
         while (held.len() as u64) < locks {
             let name = format!("held/{}", held.len());
             held.push(holder.mutex(name).acquire().await?);

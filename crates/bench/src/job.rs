@@ -62,7 +62,7 @@ pub struct Go {
 /// A message from a client's process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Said {
+pub enum WorkerMessage {
     /// The clients are connected and warmed up.
     Ready,
     /// The measurements.

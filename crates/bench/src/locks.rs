@@ -87,15 +87,15 @@ impl Stage {
 }
 
 /// Performs all runs of a plan. A failed run is reported at the end, and the others continue; a violation of
-/// mutual exclusion ends everything. `tell` is called with a description of each run before it starts.
-pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<Measured, BenchError> {
+/// mutual exclusion ends everything. `report` is called with a description of each run before it starts.
+pub async fn run(plan: &Plan, program: &Program, report: &dyn Fn(&str)) -> Result<Measured, BenchError> {
     plan.check()?;
     let mut measured = Measured::default();
     for repeat in 1..=plan.repeat {
         for &engine in &plan.engines {
             let mut stage = None;
             for &workload in &plan.workloads {
-                tell(&format!("{} {} ({repeat} of {})", engine.name, workload.name(), plan.repeat));
+                report(&format!("{} {} ({repeat} of {})", engine.name, workload.name(), plan.repeat));
                 let one = One { engine, workload, repeat, plan, program };
                 match one.on(&mut stage).await.map_err(|trouble| one.of_this(trouble)) {
                     Ok(run) => measured.runs.push(run),
@@ -137,14 +137,14 @@ impl One<'_> {
     }
 
     /// Adds the engine and workload to an error.
-    fn of_this(&self, trouble: BenchError) -> BenchError {
-        let (name, in_words) = (self.engine.name, self.workload.name());
-        match trouble {
+    fn of_this(&self, error: BenchError) -> BenchError {
+        let (engine, workload) = (self.engine.name, self.workload.name());
+        match error {
             BenchError::Violated { what, .. } => {
-                BenchError::Violated { engine: name.into(), workload: in_words.into(), what }
+                BenchError::Violated { engine: engine.into(), workload: workload.into(), what }
             }
             missing @ BenchError::Missing(_) => missing,
-            other => BenchError::Run { engine: name, workload: in_words, source: Box::new(other) },
+            other => BenchError::Run { engine, workload, source: Box::new(other) },
         }
     }
 
@@ -170,8 +170,10 @@ impl One<'_> {
         for worker in workers {
             worker.end().await;
         }
-        let servers = (used, used_after, counted, counted_after);
-        Ok(Run::new(self.engine, self.workload, self.repeat, self.plan.seconds, &figures, servers))
+        let before = ServerReading { used, counted };
+        let after = ServerReading { used: used_after, counted: counted_after };
+        let servers = ServerUse { before, after };
+        Ok(Run::new(self.engine, self.workload, self.repeat, self.plan.seconds, &figures, &servers))
     }
 
     /// The job of each client process.

@@ -90,11 +90,11 @@ fn draw(title: &str, below: &str, bars: &[Bar], digits: usize) -> String {
         let to = FRAME.x(scale, bar.to);
         canvas.bar(class(&bar.name), [from, to], y, (step * 0.6).min(28.0));
         canvas.text("label", "end", [FRAME.left - 12.0, y + 5.0], &bar.name);
-        let told = match bar.from {
+        let label = match bar.from {
             None => format!("{:.digits$}", bar.to),
             Some(from) => format!("{from:.digits$} – {:.digits$}", bar.to),
         };
-        canvas.text("tick", "start", [to + 10.0, y + 5.0], &told);
+        canvas.text("tick", "start", [to + 10.0, y + 5.0], &label);
     }
     canvas.finish()
 }
@@ -202,8 +202,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
     use crate::locks::{Measured, Plan};
-    use crate::process::Used;
-    use crate::servers::Counted;
+    use crate::run::ServerUse;
 
     #[test]
     fn page_contains_figures_and_conditions() {
@@ -214,8 +213,7 @@ mod tests {
             checked: 41,
             ..Default::default()
         };
-        let servers = (Used::default(), Used::default(), Counted::default(), Counted::default());
-        let run = Run::new(engine, Workload::W1, 1, 0.5, &[figures], servers);
+        let run = Run::new(engine, Workload::W1, 1, 0.5, &[figures], &ServerUse::default());
         let plan = Plan {
             engines: vec![engine],
             workloads: vec![Workload::W1],

@@ -50,10 +50,10 @@ pub enum ServerError {
     #[error("{0}")]
     Wait(#[source] io::Error),
     /// The server does not accept requests in time.
-    #[error("it does not accept requests after {} s", patience.as_secs())]
+    #[error("it does not accept requests after {} s", within.as_secs())]
     NotServing {
         /// The time that it had.
-        patience: Duration,
+        within: Duration,
     },
     /// A program of the server is not installed.
     #[error("{program} is missing")]

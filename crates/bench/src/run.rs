@@ -7,6 +7,20 @@ use crate::servers::Counted;
 use crate::workload::Workload;
 use serde::Serialize;
 
+/// The resources that the servers have used, and their own counters, at one time.
+#[derive(Default)]
+pub(crate) struct ServerReading {
+    pub used: Used,
+    pub counted: Counted,
+}
+
+/// The readings of the servers before and after a run.
+#[derive(Default)]
+pub(crate) struct ServerUse {
+    pub before: ServerReading,
+    pub after: ServerReading,
+}
+
 /// The figures of one run. Costs are per acquire with its release.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
@@ -72,8 +86,9 @@ impl Run {
         repeat: usize,
         seconds: f64,
         figures: &[Figures],
-        (used, used_after, counted, counted_after): (Used, Used, Counted, Counted),
+        servers: &ServerUse,
     ) -> Run {
+        let (before, after) = (&servers.before, &servers.after);
         let turns: Vec<u64> = figures.iter().flat_map(|one| one.turns.iter().copied()).collect();
         let count = turns.iter().sum::<u64>() as f64;
         let each = |value: f64| (count > 0.0).then(|| value / count);
@@ -98,10 +113,12 @@ impl Run {
                 .zip(most)
                 .map(|(least, most)| most as f64 / least as f64),
             client_cpu_us: each(figures.iter().map(|one| one.cpu_s).sum::<f64>() * 1e6),
-            server_cpu_us: each((used_after.cpu_s - used.cpu_s) * 1e6),
-            messages: inside.and_then(each).or_else(|| since(counted_after.messages, counted.messages)),
-            syncs: since(counted_after.syncs, counted.syncs),
-            disk_bytes: since(used_after.disk_bytes, used.disk_bytes),
+            server_cpu_us: each((after.used.cpu_s - before.used.cpu_s) * 1e6),
+            messages: inside
+                .and_then(each)
+                .or_else(|| since(after.counted.messages, before.counted.messages)),
+            syncs: since(after.counted.syncs, before.counted.syncs),
+            disk_bytes: since(after.used.disk_bytes, before.used.disk_bytes),
             turns,
         }
     }
@@ -174,8 +191,11 @@ mod tests {
         let [one, other] = turns;
         let parts = [figures(vec![one], vec![(2000, 98), (9000, 1)]), figures(vec![other], vec![(1000, 1)])];
         let counted = |messages| Counted { messages: Some(messages), syncs: None };
-        let servers = (Used::default(), Used { cpu_s: 2.0, disk_bytes: None }, counted(10.0), counted(310.0));
-        Run::new(engine, Workload::W2, repeat, 2.0, &parts, servers)
+        let servers = ServerUse {
+            before: ServerReading { used: Used::default(), counted: counted(10.0) },
+            after: ServerReading { used: Used { cpu_s: 2.0, disk_bytes: None }, counted: counted(310.0) },
+        };
+        Run::new(engine, Workload::W2, repeat, 2.0, &parts, &servers)
     }
 
     #[test]

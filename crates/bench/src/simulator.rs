@@ -68,7 +68,11 @@ pub enum SpeedError {
 
 /// Measures all cases, or those of one algorithm, each as the median of three runs; and one with a trace.
 /// `part` scales the number of entries.
-pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Result<Vec<Speed>, SpeedError> {
+pub fn speeds(
+    part: f64,
+    only: Option<&str>,
+    report: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<Speed>, SpeedError> {
     // One core, for comparable results on every machine.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     pool.install(|| {
@@ -76,12 +80,12 @@ pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Re
         let wanted = |algorithm: &str| only.is_none_or(|only| only == algorithm);
         for (algorithm, sites, delay, entries) in CASES.into_iter().filter(|case| wanted(case.0)) {
             let what = format!("{algorithm}, {sites} sites, delay {delay}");
-            tell(&what);
+            report(&what);
             let spec = spec(algorithm, sites, delay, (entries as f64 * part).max(10.0) as u64)?;
             speeds.push(Speed { what, messages_per_second: rate(&spec)?, trace_bytes: None });
         }
         if wanted(TRACED) {
-            tell("with a trace");
+            report("with a trace");
             speeds.push(traced((20_000.0 * part).max(10.0) as u64)?);
         }
         if speeds.is_empty() {

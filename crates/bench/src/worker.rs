@@ -1,7 +1,7 @@
 //! A process of clients, seen from the bench.
 
 use crate::error::BenchError;
-use crate::job::{Figures, Go, Job, Said};
+use crate::job::{Figures, Go, Job, WorkerMessage};
 use crate::process::Tether;
 use serde::Serialize;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// Time that a process may take beyond its job; only a stuck process reaches it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time that a killed process may take to end.
 const GONE: Duration = Duration::from_secs(2);
 
@@ -53,16 +53,16 @@ pub enum WorkerError {
     #[error("a client sent an invalid message: {0}")]
     InvalidMessage(#[source] serde_json::Error),
     /// The process sent another message than that it is ready.
-    #[error("a client sent {said:?} instead of being ready")]
+    #[error("a client sent {message:?} instead of being ready")]
     NotReady {
         /// The message.
-        said: Said,
+        message: WorkerMessage,
     },
     /// The process sent another message than its measurements.
-    #[error("a client sent {said:?} instead of its figures")]
+    #[error("a client sent {message:?} instead of its figures")]
     NoFigures {
         /// The message.
-        said: Said,
+        message: WorkerMessage,
     },
 }
 
@@ -83,11 +83,11 @@ impl Worker {
         };
         let output = BufReader::new(output).lines();
         let mut worker = Worker { child, input: Some(input), output };
-        worker.tell(job).await?;
+        worker.send(job).await?;
         Ok(worker)
     }
 
-    async fn tell(&mut self, what: &impl Serialize) -> Result<(), WorkerError> {
+    async fn send(&mut self, what: &impl Serialize) -> Result<(), WorkerError> {
         let line = serde_json::to_string(what).expect("plain data") + "\n";
         let Some(input) = &mut self.input else {
             return Err(WorkerError::InputClosed);
@@ -97,41 +97,41 @@ impl Worker {
         Ok(())
     }
 
-    async fn hear(&mut self, within: Duration) -> Result<Said, BenchError> {
+    async fn receive(&mut self, within: Duration) -> Result<WorkerMessage, BenchError> {
         let line = match tokio::time::timeout(within, self.output.next_line()).await {
             Ok(Ok(Some(line))) => line,
             Ok(_) => return Err(WorkerError::Ended.into()),
             Err(_) => return Err(WorkerError::Silent { within }.into()),
         };
         match serde_json::from_str(&line) {
-            Ok(Said::Failed { why, violation: false }) => Err(WorkerError::Failed { why }.into()),
-            Ok(Said::Failed { why, violation: true }) => {
+            Ok(WorkerMessage::Failed { why, violation: false }) => Err(WorkerError::Failed { why }.into()),
+            Ok(WorkerMessage::Failed { why, violation: true }) => {
                 // The caller adds the engine and workload.
                 Err(BenchError::Violated { engine: String::new(), workload: String::new(), what: why })
             }
-            Ok(said) => Ok(said),
+            Ok(message) => Ok(message),
             Err(error) => Err(WorkerError::InvalidMessage(error).into()),
         }
     }
 
     /// Waits until its clients are connected and warmed up.
     pub async fn ready(&mut self) -> Result<(), BenchError> {
-        match self.hear(PATIENCE).await? {
-            Said::Ready => Ok(()),
-            said => Err(WorkerError::NotReady { said }.into()),
+        match self.receive(TIMEOUT).await? {
+            WorkerMessage::Ready => Ok(()),
+            message => Err(WorkerError::NotReady { message }.into()),
         }
     }
 
     /// Sends it the start time.
     pub async fn go(&mut self, go: &Go) -> Result<(), WorkerError> {
-        self.tell(go).await
+        self.send(go).await
     }
 
     /// Waits for its measurements, which take `seconds`.
     pub async fn done(&mut self, seconds: f64) -> Result<Figures, BenchError> {
-        match self.hear(PATIENCE + Duration::from_secs_f64(seconds)).await? {
-            Said::Done(figures) => Ok(*figures),
-            said => Err(WorkerError::NoFigures { said }.into()),
+        match self.receive(TIMEOUT + Duration::from_secs_f64(seconds)).await? {
+            WorkerMessage::Done(figures) => Ok(*figures),
+            message => Err(WorkerError::NoFigures { message }.into()),
         }
     }
 
@@ -192,6 +192,9 @@ mod tests {
         let early = error_of(
             r#"{"done":{"turns":[],"acquire":[],"release":[],"cpu_s":0,"checked":0,"messages":null}}"#,
         );
-        assert!(matches!(early.await, BenchError::Worker(WorkerError::NotReady { said: Said::Done(_) })));
+        assert!(matches!(
+            early.await,
+            BenchError::Worker(WorkerError::NotReady { message: WorkerMessage::Done(_) })
+        ));
     }
 }

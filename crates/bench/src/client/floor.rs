@@ -23,9 +23,9 @@ impl Floor {
         stream.set_nodelay(true).map_err(ClientError::FloorUnreachable)?;
         let session = 1;
         // Sequence numbers as they are after some ten thousand turns.
-        let mut wish = LockRequest::exclusive(LockName::new("bench/0"));
-        (wish.tag.owner, wish.tag.purpose) = tag();
-        let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, request: wish });
+        let mut request = LockRequest::exclusive(LockName::new("bench/0"));
+        (request.tag.owner, request.tag.purpose) = tag();
+        let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, request });
         let release = bytes(session, ToMember::Release { number: 20_000 });
         Ok(Floor { stream, acquire, release, reply: Vec::new() })
     }
@@ -36,13 +36,13 @@ fn tag() -> (String, String) {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (pid, since_ms) = (std::process::id(), 1_800_000_000_000_u64);
     let holder = format!("{host}/{pid}/{:x}.20000", since_ms * 1_000_000);
-    let told = serde_json::json!({ "holder": holder, "host": host, "pid": pid, "since_ms": since_ms, "metadata": {} });
-    (holder, told.to_string())
+    let details = serde_json::json!({ "holder": holder, "host": host, "pid": pid, "since_ms": since_ms, "metadata": {} });
+    (holder, details.to_string())
 }
 
-fn bytes(session: u64, said: ToMember) -> Vec<u8> {
+fn bytes(session: u64, message: ToMember) -> Vec<u8> {
     let mut bytes = Vec::new();
-    lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut bytes);
+    lockkeeper_session::protocol::encode(&ToDaemon::Session(session, message), &mut bytes);
     bytes
 }
 

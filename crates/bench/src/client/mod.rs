@@ -19,7 +19,7 @@ mod zookeeper;
 use self::error::ClientError;
 use crate::engine::Client as Kind;
 use crate::exclusion::{ExclusionChecker, Violation};
-use crate::job::{Figures, Go, Job, Said, now_ns};
+use crate::job::{Figures, Go, Job, WorkerMessage, now_ns};
 use crate::workload::{Choice, Workload};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -100,9 +100,9 @@ pub fn run() -> ExitCode {
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => {
-            let violation = matches!(trouble, JobError::Violated(_));
-            say(&Said::Failed { why: trouble.to_string(), violation });
+        Err(error) => {
+            let violation = matches!(error, JobError::Violated(_));
+            send(&WorkerMessage::Failed { why: error.to_string(), violation });
             ExitCode::FAILURE
         }
     }
@@ -115,10 +115,11 @@ fn read<T: serde::de::DeserializeOwned>() -> Result<T, JobError> {
     serde_json::from_str(&line).map_err(JobError::NoJob)
 }
 
-fn say(said: &Said) {
+fn send(message: &WorkerMessage) {
     let mut out = std::io::stdout().lock();
     // If the bench has ended, there is nothing left to do; the end of the input shows the same.
-    let _ = writeln!(out, "{}", serde_json::to_string(said).expect("plain data")).and_then(|()| out.flush());
+    let _ =
+        writeln!(out, "{}", serde_json::to_string(message).expect("plain data")).and_then(|()| out.flush());
 }
 
 async fn serve(job: Job) -> Result<(), JobError> {
@@ -168,7 +169,7 @@ async fn measure<C: Client, F: Future<Output = Result<C, ClientError>>>(
     }
     let warm = now_ns() + (job.warm_up_s * 1e9) as u64;
     all(&mut clients, warm).await?;
-    say(&Said::Ready);
+    send(&WorkerMessage::Ready);
 
     let go: Go = next_line().await?;
     let until = go.at_ns + (job.seconds * 1e9) as u64;
@@ -192,7 +193,7 @@ async fn measure<C: Client, F: Future<Output = Result<C, ClientError>>>(
         histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
     };
     (figures.acquire, figures.release) = (all_of(&sum.acquire), all_of(&sum.release));
-    say(&Said::Done(Box::new(figures)));
+    send(&WorkerMessage::Done(Box::new(figures)));
     // Other processes still measure, and the servers' counters are still read: stay connected until the end
     // of the input.
     let _ = next_line::<Go>().await;

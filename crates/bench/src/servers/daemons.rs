@@ -32,7 +32,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
         std::fs::write(&file, config).map_err(FileError::write(&file))?;
         let mut command = ground.command(ground.program);
         command.arg("up").arg("--config").arg(&file);
-        // An orderly shutdown would wait for holds, which has no use here.
+        // SIGTERM would start a planned leave, which waits for the holders.
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
     }
     let http: Vec<String> = http.iter().map(at).collect();

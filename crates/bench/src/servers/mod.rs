@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The time after which a server counts as failed to start.
-const PATIENCE: Duration = Duration::from_secs(90);
+const STARTS_WITHIN: Duration = Duration::from_secs(90);
 /// Interval between two checks whether it serves.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -192,8 +192,8 @@ async fn until<F: Future<Output = bool>>(
     let began = Instant::now();
     while !condition().await {
         processes.iter_mut().try_for_each(Server::lives)?;
-        if began.elapsed() > PATIENCE {
-            return Err(ServerError::NotServing { patience: PATIENCE });
+        if began.elapsed() > STARTS_WITHIN {
+            return Err(ServerError::NotServing { within: STARTS_WITHIN });
         }
         tokio::time::sleep(LOOK).await;
     }

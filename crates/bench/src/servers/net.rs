@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The timeout of a query.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a reply that is read.
 const LONGEST: u64 = 16 << 20;
 
@@ -56,10 +56,10 @@ pub async fn accepts(address: &str) -> bool {
 }
 
 /// Sends a text, and reads until the peer closes the connection or sends `until`.
-pub async fn ask(address: &str, words: &str, until: &str) -> Result<String, NetError> {
+pub async fn ask(address: &str, text: &str, until: &str) -> Result<String, NetError> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(words.as_bytes()).await?;
+        stream.write_all(text.as_bytes()).await?;
         let (mut answer, mut stream) = (Vec::new(), stream.take(LONGEST));
         while stream.read_buf(&mut answer).await? > 0 {
             if !until.is_empty() && String::from_utf8_lossy(&answer).contains(until) {
@@ -68,7 +68,7 @@ pub async fn ask(address: &str, words: &str, until: &str) -> Result<String, NetE
         }
         Ok::<_, std::io::Error>(String::from_utf8_lossy(&answer).into_owned())
     };
-    match tokio::time::timeout(PATIENCE, exchange).await {
+    match tokio::time::timeout(TIMEOUT, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(NetError::Exchange { address: address.into(), source }),
         Err(_) => Err(NetError::NoAnswer { address: address.into() }),

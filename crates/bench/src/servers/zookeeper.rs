@@ -54,8 +54,8 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerE
         if state.contains("Mode: leader") {
             leader = n;
         }
-        let said = state.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
-        version = format!("ZooKeeper {}", said.and_then(|said| said.split(['-', ',']).next()).unwrap_or("?"));
+        let line = state.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
+        version = format!("ZooKeeper {}", line.and_then(|line| line.split(['-', ',']).next()).unwrap_or("?"));
     }
     // A single client connects to the leader, which replies fastest.
     addresses.rotate_left(leader);

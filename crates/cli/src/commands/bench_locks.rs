@@ -142,13 +142,13 @@ fn measure(plan: &Plan) -> Result<Report, CliError> {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} left: {msg}");
     bar.set_style(style.expect("the template is tested by every run"));
     let mut begun = false;
-    let tell = std::cell::RefCell::new(|what: &str| {
+    let report = std::cell::RefCell::new(|what: &str| {
         if std::mem::replace(&mut begun, true) {
             bar.inc(1);
         }
         bar.set_message(what.to_owned());
     });
-    let measured = until_interrupted(locks::run(plan, &program, &|what| (tell.borrow_mut())(what)));
+    let measured = until_interrupted(locks::run(plan, &program, &|what| (report.borrow_mut())(what)));
     bar.finish_and_clear();
     Ok(Report::new(plan, measured?, std::env::args().collect()))
 }
