@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn numbers_have_no_trailing_zeros() {
-        let told: Vec<String> = [16.0, 0.1, 2.66666, 100.0, 0.0].iter().map(|&n| number(Some(n))).collect();
-        assert_eq!(told, ["16", "0.1", "2.6667", "100", "0"]);
+        let texts: Vec<String> = [16.0, 0.1, 2.66666, 100.0, 0.0].iter().map(|&n| number(Some(n))).collect();
+        assert_eq!(texts, ["16", "0.1", "2.6667", "100", "0"]);
         assert_eq!(number(None), "–");
     }
 }

@@ -20,8 +20,12 @@ fn done(words: &[&str]) -> String {
 }
 
 fn refused(output: &Output, code: i32, part: &str) {
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(code) && told.contains(part), "{:?}: {told}", output.status.code());
+    let printed = text(&output.stderr);
+    assert!(
+        output.status.code() == Some(code) && printed.contains(part),
+        "{:?}: {printed}",
+        output.status.code()
+    );
 }
 
 /// The engines that can be measured here: redis-server may be missing, unless root could have installed it.
@@ -38,7 +42,7 @@ fn engines() -> &'static str {
 fn all_figures_are_present_and_mutual_exclusion_is_checked() {
     let place = tempfile::tempdir().unwrap();
     let (json, report) = (place.path().join("figures.json"), place.path().join("report"));
-    let told = done(&[
+    let printed = done(&[
         "locks",
         "--engines",
         engines(),
@@ -53,7 +57,7 @@ fn all_figures_are_present_and_mutual_exclusion_is_checked() {
         "--report",
         report.to_str().unwrap(),
     ]);
-    assert!(told.contains("w1: one client, one lock") && told.contains("p50 / floor"), "{told}");
+    assert!(printed.contains("w1: one client, one lock") && printed.contains("p50 / floor"), "{printed}");
     let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let runs = figures["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2 * engines().split(',').count());
@@ -72,7 +76,7 @@ fn all_figures_are_present_and_mutual_exclusion_is_checked() {
         }
     }
     for engine in figures["engines"].as_array().unwrap() {
-        assert!(["version", "durability", "how"].iter().all(|said| engine[said] != ""), "{engine}");
+        assert!(["version", "durability", "how"].iter().all(|key| engine[key] != ""), "{engine}");
     }
     assert!(figures["machine"]["cores"].as_u64() > Some(0) && figures["command"][1] == "bench");
     assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<svg"));

@@ -25,14 +25,17 @@ fn maekawas_triangle_is_driven_into_its_deadlock_with_keys() {
     let file = file.to_str().unwrap();
     // The first choice three times: S1, then S2 and S3 after the messages in flight; then the three messages.
     let output = step(&["maekawa-published", "--save", file], "1 2 3 111 u1 w q");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("deadlock at 6 T"), "{told}");
-    assert!(told.contains("S1 waiting  quorum: S1, S2 · votes: S1 · voted for: S1 · queue: S3"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("deadlock at 6 T"), "{printed}");
+    assert!(
+        printed.contains("S1 waiting  quorum: S1, S2 · votes: S1 · voted for: S1 · queue: S3"),
+        "{printed}"
+    );
     let replay = lockkeeper().args(["replay", file]).output().unwrap();
-    let told = String::from_utf8_lossy(&replay.stdout);
-    assert_eq!(replay.status.code(), Some(2), "{told}");
-    assert!(told.contains("S1 waits for S2; S2 waits for S3; S3 waits for S1"), "{told}");
+    let printed = String::from_utf8_lossy(&replay.stdout);
+    assert_eq!(replay.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("S1 waits for S2; S2 waits for S3; S3 waits for S1"), "{printed}");
 }
 
 #[test]

@@ -15,26 +15,26 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-fn told(line: &str) -> String {
+fn printed(line: &str) -> String {
     let output = lockkeeper(&words(line));
     assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
 fn json(line: &str) -> Value {
-    serde_json::from_str(&told(line)).expect("one JSON value")
+    serde_json::from_str(&printed(line)).expect("one JSON value")
 }
 
 #[test]
 fn quorums_have_the_promised_form() {
     let expected = "{\"construction\":\"plane\",\"sites\":7,\"quorums\":[[1,2,4],[2,3,5],[3,4,6],[4,5,7],[1,5,6],[2,6,7],\
                     [1,3,7]],\"m1\":true,\"m2\":true,\"m3\":true,\"m4\":true}\n";
-    assert_eq!(told("quorums --sites 7 --construction plane --json"), expected);
+    assert_eq!(printed("quorums --sites 7 --construction plane --json"), expected);
     let grid = json("quorums --sites 10 --construction grid --json");
     assert_eq!((&grid["m1"], &grid["m3"]), (&true.into(), &false.into()));
     let tree = json("quorums --sites 7 --construction tree --json");
     assert_eq!((&tree["m1"], &tree["m2"], &tree["m4"]), (&true.into(), &true.into(), &false.into()));
-    assert!(told("quorums --sites 9 --construction majority").contains("M3  all have the same size"));
+    assert!(printed("quorums --sites 9 --construction majority").contains("M3  all have the same size"));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_comparison_has_the_promised_form() {
     let line =
         "compare --algorithms ricart-agrawala,maekawa-published --sites 3,7 --load low,high --seeds 2 --json";
     let all = json(line);
-    assert_eq!(told(line), told(line), "the same bytes");
+    assert_eq!(printed(line), printed(line), "the same bytes");
     assert_eq!(all["rows"].as_array().unwrap().len(), 8);
     let row = &all["rows"][2];
     assert_eq!(
@@ -94,7 +94,7 @@ fn a_comparison_has_the_promised_form() {
 
 #[test]
 fn a_comparison_is_printed_as_a_table() {
-    let table = told("compare --algorithms lamport,ricart-agrawala --sites 3 --load high --seeds 1");
+    let table = printed("compare --algorithms lamport,ricart-agrawala --sites 3 --load high --seeds 1");
     for part in [
         "messages per entry, high load",
         "lamport¹",
@@ -117,7 +117,7 @@ fn locks_that_several_may_hold_are_compared_with_what_is_set() {
     assert!(all["rows"].as_array().unwrap().iter().all(|row| row["verdict"] != "off"));
     let notes = all["footnotes"].to_string();
     assert!(notes.contains("measured 16 with 9 sites and k = 3, where 2N−k−1 is 14"), "{notes}");
-    assert!(told(line).contains("k/(SD+E)"));
+    assert!(printed(line).contains("k/(SD+E)"));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn plots_page_and_rows_are_written() {
         path("page.html"),
         path("rows.csv")
     );
-    told(&line);
+    printed(&line);
     for name in ["messages-low", "throughput", "response", "fairness"] {
         let svg = std::fs::read_to_string(path(&format!("plots/{name}.svg"))).unwrap();
         assert!(svg.contains("centralized"), "{name}");
@@ -156,7 +156,7 @@ fn plots_page_and_rows_are_written() {
 
 #[test]
 fn witnesses_of_properties_reproduce_the_violation() {
-    let table = told("properties --algorithms maekawa-published,ricart-agrawala");
+    let table = printed("properties --algorithms maekawa-published,ricart-agrawala");
     assert!(table.contains("by happened-before") && table.contains("held"), "{table}");
     let found = json("properties --algorithms maekawa-published,ricart-agrawala --json");
     let answer = |finding: usize, question: &str| {
@@ -180,22 +180,22 @@ fn every_algorithm_is_explained() {
     // Algorithms for threads have no messages and no small run; their files and docs/shared-memory.md explain them.
     for about in list.as_array().unwrap().iter().filter(|about| about["family"] != "shared memory") {
         let slug = about["slug"].as_str().unwrap();
-        let told = told(&format!("explain {slug}"));
+        let printed = printed(&format!("explain {slug}"));
         for part in
             ["Idea. ", "Assumes. ", "Cost. ", "Pitfalls. ", "Messages", "Rules", "A small run: ", "  1. "]
         {
-            assert!(told.contains(part), "{slug}: {part}");
+            assert!(printed.contains(part), "{slug}: {part}");
         }
         // Text is wrapped; a command is one line, to be copied.
-        let prose = told.lines().filter(|line| !line.contains("lockkeeper "));
-        assert!(prose.into_iter().all(|line| line.chars().count() <= 100), "{slug}:\n{told}");
+        let prose = printed.lines().filter(|line| !line.contains("lockkeeper "));
+        assert!(prose.into_iter().all(|line| line.chars().count() <= 100), "{slug}:\n{printed}");
     }
-    assert!(told("explain maekawa-published").contains("deadlock at"), "its figure is its deadlock");
+    assert!(printed("explain maekawa-published").contains("deadlock at"), "its figure is its deadlock");
 }
 
 #[test]
 fn a_recommendation_is_printed_with_reasons() {
-    let advice = told("choose --sites 5 --failures 1 --topology lan --load low --fairness strict");
+    let advice = printed("choose --sites 5 --failures 1 --topology lan --load low --fairness strict");
     assert!(
         advice.contains("left out: token-ring: ") && advice.contains("out of timestamp order"),
         "{advice}"
@@ -205,7 +205,7 @@ fn a_recommendation_is_printed_with_reasons() {
     let costs: Vec<f64> =
         ranked["ranked"].as_array().unwrap().iter().map(|c| c["cost"].as_f64().unwrap()).collect();
     assert!(costs.len() > 5 && costs.is_sorted(), "{costs:?}");
-    told("choose --sites 7 --topology tree --load high --fairness fifo");
+    printed("choose --sites 7 --topology tree --load high --fairness fifo");
 }
 
 #[test]
@@ -234,10 +234,10 @@ fn wrong_usage_is_rejected_with_a_message_and_exit_code_64() {
     ];
     for (line, expected) in cases {
         let output = lockkeeper(&words(line));
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{line}: {told}");
-        assert!(told.contains(expected), "{line}: {told}");
-        assert!(!told.contains("panicked"), "{line}: {told}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{line}: {printed}");
+        assert!(printed.contains(expected), "{line}: {printed}");
+        assert!(!printed.contains("panicked"), "{line}: {printed}");
     }
 }
 

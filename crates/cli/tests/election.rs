@@ -8,7 +8,7 @@ fn lockkeeper(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lockkeeper")).args(words).output().expect("the binary runs")
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("output is UTF-8")
 }
 
@@ -18,7 +18,7 @@ fn complained(output: &Output) -> String {
 
 fn json(line: &str) -> (i32, Value) {
     let output = lockkeeper(line);
-    let value = serde_json::from_str(&told(&output)).expect("one JSON value");
+    let value = serde_json::from_str(&printed(&output)).expect("one JSON value");
     (output.status.code().expect("an exit code"), value)
 }
 
@@ -76,7 +76,7 @@ fn elections_are_traced_in_every_format() {
 #[test]
 fn the_table_meets_every_formula() {
     let output = lockkeeper("compare --elections --sites 3,7,16");
-    let table = told(&output);
+    let table = printed(&output);
     assert!(output.status.success() && table.contains("N²−N−1") && !table.contains('≠'), "{table}");
     let (_, rows) = json("compare --elections --sites 7 --json");
     assert_eq!(rows.as_array().map(Vec::len), Some(8));
@@ -89,7 +89,7 @@ fn algorithms_lists_elections_as_a_family() {
         |family: &str| all.as_array().unwrap().iter().filter(|about| about["family"] == family).count();
     assert_eq!(of_family("election"), 3);
     assert!(["coordinator", "permission", "token", "quorum"].into_iter().all(|family| of_family(family) > 0));
-    assert!(told(&lockkeeper("algorithms")).contains("chang-roberts"));
+    assert!(printed(&lockkeeper("algorithms")).contains("chang-roberts"));
 }
 
 #[test]

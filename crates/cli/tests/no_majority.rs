@@ -35,29 +35,29 @@ async fn commands_report_why_no_lock_is_granted() {
     let daemon = one_of_three(directory.path()).await;
     let address = daemon.addresses().clients.expect("it serves clients");
     // The address of a second daemon that does not run.
-    let nobody =
+    let unused =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound");
-    let url = format!("lockkeeper://{address},{nobody}");
+    let url = format!("lockkeeper://{address},{unused}");
 
     let run = tokio::task::spawn_blocking({
         let url = url.clone();
         move || lockkeeper(&["run", "-n", "a", "--on", &url, "--", "true"])
     });
     let run = run.await.expect("no panic");
-    let said = text(&run.stderr);
-    assert_eq!(run.status.code(), Some(69), "{said}");
+    let printed = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(69), "{printed}");
     // All daemons were queried once, without waiting for a majority.
-    assert!(said.contains("no daemon grants locks now"), "{said}");
-    assert!(said.contains("member 1 has had no lease for"), "{said}");
-    assert!(said.contains(&nobody.to_string()), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(printed.contains("no daemon grants locks now"), "{printed}");
+    assert!(printed.contains("member 1 has had no lease for"), "{printed}");
+    assert!(printed.contains(&unused.to_string()), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
 
     let on = format!("lockkeeper://{address}");
     let status = tokio::task::spawn_blocking(move || lockkeeper(&["status", "--on", &on]));
     let status = status.await.expect("no panic");
-    let said = text(&status.stdout);
-    assert_eq!(status.status.code(), Some(1), "{said}");
-    assert!(said.contains("does not serve"), "{said}");
-    assert!(said.contains("reason     member 1 has had no lease for"), "{said}");
+    let printed = text(&status.stdout);
+    assert_eq!(status.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("does not serve"), "{printed}");
+    assert!(printed.contains("reason     member 1 has had no lease for"), "{printed}");
     daemon.stop().await;
 }

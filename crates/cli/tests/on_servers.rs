@@ -50,9 +50,9 @@ fn a_lost_lock_stops_the_command_with_79(url: &str, server: &LocalServer) {
 
     server.stop();
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(79), "{said}");
-    assert!(said.contains("the lock is lost"), "{said}");
+    let printed = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(79), "{printed}");
+    assert!(printed.contains("the lock is lost"), "{printed}");
     assert!(tidied.exists(), "SIGTERM came first, with time to tidy up");
 
     let unreachable = lockkeeper(url, &["run", "job", "--", "true"]).output().unwrap();

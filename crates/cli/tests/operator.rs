@@ -69,9 +69,9 @@ fn operator_commands_refuse_a_configured_engine_that_is_no_daemon() {
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     std::fs::write(&config, "url = \"redis://:secret@localhost\"\n").unwrap();
     let output = lockkeeper(home.path(), "status").output().unwrap();
-    let told = error(&output);
-    assert_eq!(output.status.code(), Some(64), "{told}");
-    assert!(told.contains("the configuration file") && !told.contains("secret"), "{told}");
+    let printed = error(&output);
+    assert_eq!(output.status.code(), Some(64), "{printed}");
+    assert!(printed.contains("the configuration file") && !printed.contains("secret"), "{printed}");
     // The URL on the command line takes precedence over that of the file; there is no daemon at it.
     let output = lockkeeper(home.path(), "status --on lockkeeper:///nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(69), "{}", error(&output));
@@ -97,9 +97,9 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
 fn refused(home: &Path, line: &str, expected: &str) {
     let before = contents(home);
     let output = lockkeeper(home, line).output().unwrap();
-    let told = error(&output);
-    assert_eq!(output.status.code(), Some(64), "{line}: {told}");
-    assert!(told.contains(expected), "{line}: {told}");
+    let printed = error(&output);
+    assert_eq!(output.status.code(), Some(64), "{line}: {printed}");
+    assert!(printed.contains(expected), "{line}: {printed}");
     assert!(contents(home) == before, "{line} has written to the folder");
 }
 

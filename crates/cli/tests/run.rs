@@ -460,12 +460,12 @@ fn verbose_prints_the_holder_and_the_position_in_the_queue() {
     let place = Place::new();
     let mut holder = place.holder("a");
     let mut waiter = place.lockkeeper(&["run", "-v", "a", "--", "true"]).spawn().unwrap();
-    let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(|line| line.unwrap());
-    let waiting = said.next().unwrap();
+    let mut lines = BufReader::new(waiter.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    let waiting = lines.next().unwrap();
     assert!(waiting.contains(&format!("number 1 in the queue; held by pid {}", holder.id())), "{waiting}");
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    assert_eq!(said.last().unwrap(), "lockkeeper: holding `a` with fence 2");
+    assert_eq!(lines.last().unwrap(), "lockkeeper: holding `a` with fence 2");
     assert!(waiter.wait().unwrap().success());
 }
 

@@ -118,10 +118,10 @@ fn every_flag_of_a_fault_comes_back_in_the_command_that_reproduces_it() {
     assert_eq!(code, 2);
     let command = run["violations"][0]["reproduce"].as_str().unwrap().replace('\'', "");
     let mut given: Vec<&str> = words.clone();
-    let mut told: Vec<&str> = command.split(' ').skip(1).collect();
+    let mut printed: Vec<&str> = command.split(' ').skip(1).collect();
     given.sort_unstable();
-    told.sort_unstable();
-    assert_eq!(told, given);
+    printed.sort_unstable();
+    assert_eq!(printed, given);
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn wrong_usage_is_rejected_with_a_message_and_exit_code_64() {
     ];
     for (args, expected) in cases {
         let output = lockkeeper(&args.split(' ').collect::<Vec<_>>());
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{args}: {told}");
-        assert!(told.contains(expected), "{args}: {told}");
-        assert!(!told.contains("panicked"), "{args}: {told}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{args}: {printed}");
+        assert!(printed.contains(expected), "{args}: {printed}");
+        assert!(!printed.contains("panicked"), "{args}: {printed}");
     }
 }
 
@@ -296,20 +296,20 @@ fn the_largest_number_of_concurrent_holders_is_reported() {
     let (code, run) = json(&[&words[..], &["--json"]].concat());
     assert_eq!((code, &run["max_inside"], &run["readers"]), (0, &5.into(), &1.0.into()));
     assert_eq!(run["sharing"], "readers_writers");
-    let told = text(&lockkeeper(&words).stdout);
+    let printed = text(&lockkeeper(&words).stdout);
     assert!(
-        told.contains("sites inside at once, at most") && told.contains("1 readers, FIFO channels"),
-        "{told}"
+        printed.contains("sites inside at once, at most") && printed.contains("1 readers, FIFO channels"),
+        "{printed}"
     );
 }
 
 #[test]
 fn a_shared_entry_is_described_and_drawn_as_shared() {
-    let told = text(&lockkeeper(&["scenarios", "readers-writers"]).stdout);
+    let printed = text(&lockkeeper(&["scenarios", "readers-writers"]).stdout);
     for sentence in
         ["S1 wants to enter and to share", "S2 is inside and shares, with fence", "S3 wants to enter:"]
     {
-        assert!(told.contains(sentence), "{sentence}\n{told}");
+        assert!(printed.contains(sentence), "{sentence}\n{printed}");
     }
     let directory = tempfile::tempdir().unwrap();
     let drawn = |form: &str| {

@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
 }
 
-fn told(line: &str) -> String {
+fn printed(line: &str) -> String {
     let output = lockkeeper(line);
     assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
     text(&output.stdout)
@@ -26,31 +26,32 @@ fn refused(line: &str) -> String {
 
 #[test]
 fn two_atms_lose_a_deposit_and_locks_lose_none() {
-    let told = told("threads --algorithm bakery --threads 3 --deposits 3000");
+    let printed = printed("threads --algorithm bakery --threads 3 --deposits 3000");
     for part in [
         "  1. ATM 1 reads $1,000\n  2. ATM 2 reads $1,000\n",
         "  5. ATM 1 writes $11,000\n  6. ATM 2 writes $11,000\n",
         "the account holds $11,000; $21,000 would be right, and $10,000 are lost",
         "3 threads, 3,000 deposits of $1, $1,000 at first",
     ] {
-        assert!(told.contains(part), "{part}\n{told}");
+        assert!(printed.contains(part), "{part}\n{printed}");
     }
     for lock in ["bakery", "std-mutex"] {
-        let row = told.lines().find(|line| line.trim_start().starts_with(lock)).expect(lock);
+        let row = printed.lines().find(|line| line.trim_start().starts_with(lock)).expect(lock);
         let words: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(words[..3], [lock, "$4,000", "0"], "{told}");
+        assert_eq!(words[..3], [lock, "$4,000", "0"], "{printed}");
     }
-    assert!(told.contains("no lock") && !told.contains("dijkstra"), "{told}");
+    assert!(printed.contains("no lock") && !printed.contains("dijkstra"), "{printed}");
 }
 
 #[test]
 fn json_has_the_promised_form() {
-    let told: Value = serde_json::from_str(&told("threads --threads 2 --deposits 2000 --json")).unwrap();
-    assert_eq!((&told["threads"], &told["deposits"]), (&2.into(), &2000.into()));
-    assert_eq!(told["fixed_schedule"].as_array().unwrap().len(), 6);
-    assert_eq!(told["fixed_schedule"][5]["balance"], 11_000);
-    assert!(told["without_lock"]["lock"].is_null());
-    let locks = told["locks"].as_array().unwrap();
+    let printed: Value =
+        serde_json::from_str(&printed("threads --threads 2 --deposits 2000 --json")).unwrap();
+    assert_eq!((&printed["threads"], &printed["deposits"]), (&2.into(), &2000.into()));
+    assert_eq!(printed["fixed_schedule"].as_array().unwrap().len(), 6);
+    assert_eq!(printed["fixed_schedule"][5]["balance"], 11_000);
+    assert!(printed["without_lock"]["lock"].is_null());
+    let locks = printed["locks"].as_array().unwrap();
     let names: Vec<&str> = locks.iter().map(|run| run["lock"].as_str().unwrap()).collect();
     let expected = ["dijkstra", "bakery", "black-white-bakery", "test-and-set", "semaphore", "std-mutex"];
     assert_eq!(names, expected);
@@ -84,12 +85,12 @@ fn wrong_usage_is_rejected_with_a_message() {
 
 #[test]
 fn the_shared_memory_family_is_listed() {
-    let list: Value = serde_json::from_str(&told("algorithms --json")).unwrap();
+    let list: Value = serde_json::from_str(&printed("algorithms --json")).unwrap();
     let family = |about: &&Value| about["family"] == "shared memory";
     let slugs: Vec<&Value> =
         list.as_array().unwrap().iter().filter(family).map(|about| &about["slug"]).collect();
     assert_eq!(slugs, ["dijkstra", "bakery", "black-white-bakery", "test-and-set", "semaphore"]);
-    let table = told("algorithms");
+    let table = printed("algorithms");
     assert!(table.contains("shared memory") && table.contains("Taubenfeld"), "{table}");
 }
 

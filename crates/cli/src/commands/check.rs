@@ -1,6 +1,6 @@
 //! `lockkeeper check`: explores every reachable state of a small system.
 
-use super::check_cluster::ClusterFlags;
+use super::check_cluster::{ClusterFlags, MemberFaults};
 use super::check_many::{check_all, check_mutants};
 use super::flag_table::{self, Job, Jobs};
 use super::lab_error::LabError;
@@ -198,7 +198,8 @@ impl Check {
         let budget = Budget::new(self.limits(), self.max_seconds);
         if self.cluster.cluster {
             let algorithm = self.algorithm.as_deref().unwrap_or("naimi-trehel");
-            return self.cluster.check(algorithm, (self.crashes, self.restarts), &budget, self.json);
+            let faults = MemberFaults { crashes: self.crashes, restarts: self.restarts };
+            return self.cluster.check(algorithm, faults, &budget, self.json);
         }
         let spec = self.spec()?;
         if self.all {

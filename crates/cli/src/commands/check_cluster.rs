@@ -59,11 +59,20 @@ pub struct ClusterFlags {
     bug: Option<String>,
 }
 
+/// The faults of members that a check of a cluster allows.
+#[derive(Clone, Copy)]
+pub struct MemberFaults {
+    /// The number of crashes.
+    pub crashes: u8,
+    /// The number of restarts.
+    pub restarts: u8,
+}
+
 impl ClusterFlags {
     pub fn check(
         &self,
         algorithm: &str,
-        faults: (u8, u8),
+        faults: MemberFaults,
         budget: &Budget,
         as_json: bool,
     ) -> Result<ExitCode, CliError> {
@@ -84,12 +93,12 @@ impl ClusterFlags {
         })
     }
 
-    fn bounds(&self, (crashes, restarts): (u8, u8)) -> Bounds {
+    fn bounds(&self, faults: MemberFaults) -> Bounds {
         Bounds {
             members: self.members,
             units: self.units,
-            crashes,
-            restarts,
+            crashes: faults.crashes,
+            restarts: faults.restarts,
             sleeps: self.sleeps,
             elections: self.leader_changes,
             lock_requests: self.lock_requests,

@@ -225,7 +225,8 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     for (n, member) in members.iter().enumerate() {
         let id = MemberId(n as u32 + 1);
         let head = format!("cluster = {}\nalgorithm = \"{algorithm}\"\n", quoted(name));
-        write_member(out, &authority, &join_token, (id, member), days, &head, &table)?;
+        let new = NewMember { id, address: member, days, head: &head, tail: &table };
+        write_member(out, &authority, &join_token, &new)?;
         write(&folder_of(out, id).join("tokens.toml"), &line, 0o600)?;
     }
     let folder = out.display();
@@ -281,7 +282,8 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), ClusterError> {
         format!("cluster = {}\nalgorithm = {}\n", quoted(&word("cluster")), quoted(&word("algorithm")));
     let join = format!("join = [{}]\n", members.join(", "));
     let join_token = JoinToken::read(&out.join(JOIN_TOKEN_FILE)).map_err(ClusterError::join_token)?;
-    write_member(out, &authority, &join_token, (id, &address), days, &(head + &join), "")?;
+    let new = NewMember { id, address: &address, days, head: &(head + &join), tail: "" };
+    write_member(out, &authority, &join_token, &new)?;
     let folder = folder_of(out, id);
     std::fs::copy(out.join("member-1/tokens.toml"), folder.join("tokens.toml"))
         .map_err(ClusterError::CopyTokens)?;
@@ -359,14 +361,23 @@ fn certify(
     Ok(write(&folder.join(authority::CERTIFICATE_FILE), authority.certificate(), 0o644)?)
 }
 
+/// A member whose folder is written.
+struct NewMember<'a> {
+    id: MemberId,
+    address: &'a Address,
+    /// The number of days for which its certificate is valid.
+    days: u32,
+    /// The first lines of its configuration.
+    head: &'a str,
+    /// The last lines of its configuration: the table of the first members. Empty for a member that joins later.
+    tail: &'a str,
+}
+
 fn write_member(
     out: &Path,
     authority: &Authority,
     join_token: &JoinToken,
-    (id, address): (MemberId, &Address),
-    days: u32,
-    head: &str,
-    tail: &str,
+    &NewMember { id, address, days, head, tail }: &NewMember<'_>,
 ) -> Result<(), ClusterError> {
     let folder = folder_of(out, id);
     make_folder(&folder)?;

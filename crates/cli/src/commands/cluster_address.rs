@@ -119,13 +119,21 @@ impl std::fmt::Display for Address {
 pub fn refuse_clashes(members: &[(u32, Address)]) -> Result<(), AddressError> {
     for (place, (id, address)) in members.iter().enumerate() {
         for (earlier, other) in &members[..place] {
-            refuse_clash((*earlier, other), (*id, address))?;
+            refuse_clash(Candidate { id: *earlier, address: other }, Candidate { id: *id, address })?;
         }
     }
     Ok(())
 }
 
-fn refuse_clash((one, first): (u32, &Address), (two, second): (u32, &Address)) -> Result<(), AddressError> {
+/// A member of the new cluster, with its address.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    id: u32,
+    address: &'a Address,
+}
+
+fn refuse_clash(one: Candidate<'_>, two: Candidate<'_>) -> Result<(), AddressError> {
+    let ((one, first), (two, second)) = ((one.id, one.address), (two.id, two.address));
     if first.machine() != second.machine() {
         return Ok(());
     }

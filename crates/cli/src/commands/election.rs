@@ -77,7 +77,7 @@ fn print_report(report: &Report) {
 }
 
 fn outcome(sites: &[Outcome]) -> Table {
-    let mut table = table(&["site", "", "leader", "told at"]);
+    let mut table = table(&["site", "", "leader", "since"]);
     for outcome in sites {
         let since = outcome.since.filter(|_| outcome.up).map(|at| at.to_string());
         table.add_row([
@@ -120,6 +120,6 @@ pub fn compare(sizes: &[usize], json: bool) -> Result<(), Error> {
 }
 
 fn by_name(row: &CostRow) -> String {
-    let told: Vec<String> = row.measured.iter().map(|(name, count)| format!("{count} {name}")).collect();
-    told.join(" + ")
+    let counts: Vec<String> = row.measured.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    counts.join(" + ")
 }

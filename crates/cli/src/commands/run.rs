@@ -134,7 +134,7 @@ async fn acquire(locks: &Lockkeeper, args: &Args) -> Result<Option<Guard>, Error
     let waiting = async {
         match (args.nonblock, args.timeout) {
             (true, _) => request.try_acquire().await,
-            (false, Some(patience)) => request.acquire_within(patience).await,
+            (false, Some(timeout)) => request.acquire_within(timeout).await,
             (false, None) => request.acquire().await.map(Some),
         }
     };
@@ -144,7 +144,7 @@ async fn acquire(locks: &Lockkeeper, args: &Args) -> Result<Option<Guard>, Error
     tokio::select! {
         biased;
         guard = waiting => guard,
-        error = narrate(locks, &args.name) => Err(error),
+        error = report_wait(locks, &args.name) => Err(error),
     }
 }
 
@@ -188,22 +188,22 @@ async fn refuse_to_wait_for_ourselves(locks: &Lockkeeper, args: &Args) -> Result
 }
 
 /// Prints the holder and the position in the queue whenever they change; ends only with an error.
-async fn narrate(locks: &Lockkeeper, name: &str) -> Error {
+async fn report_wait(locks: &Lockkeeper, name: &str) -> Error {
     let result: Result<(), Error> = async {
         let mut changes = locks.watch().await?;
-        let mut said = String::new();
+        let mut printed = String::new();
         loop {
             let info = locks.inspect(name).await?;
             let ahead = info.waiters.iter().position(|w| w.tag.pid == std::process::id()).unwrap_or(0);
             let holders: Vec<&str> = info.holders.iter().map(|h| h.tag.holder.as_str()).collect();
             let situation = format!("{ahead} {holders:?}");
-            if situation != said && !info.holders.is_empty() {
+            if situation != printed && !info.holders.is_empty() {
                 eprintln!(
                     "lockkeeper: waiting for `{name}`, number {} in the queue; held by {}",
                     ahead + 1,
                     describe::holders(&info)
                 );
-                said = situation;
+                printed = situation;
             }
             changes.changed().await?;
         }

@@ -45,7 +45,7 @@ fn list() -> ExitCode {
         print_line!("{:width$}  {}", figure.name, scenario.title);
     }
     print_line!(
-        "\n'lockkeeper scenarios NAME' tells one; 'lockkeeper sim --scenario NAME --trace FILE.svg' draws it."
+        "\n'lockkeeper scenarios NAME' describes one; 'lockkeeper sim --scenario NAME --trace FILE.svg' draws it."
     );
     ExitCode::SUCCESS
 }

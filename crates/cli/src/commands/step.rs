@@ -157,9 +157,10 @@ impl Drive {
         print_line!("── step {} {}", self.acts.len(), "─".repeat(60));
         for (site, state) in last_states(recording) {
             let fields = state.fields.iter().filter(|field| field.name != "state");
-            let told: Vec<String> = fields.map(|field| format!("{}: {}", field.name, field.value)).collect();
+            let values: Vec<String> =
+                fields.map(|field| format!("{}: {}", field.name, field.value)).collect();
             let stands = if state.up { state.phase.to_string() } else { "crashed".into() };
-            print_line!("{:>4} {stands:<8} {}", recording.names[site.index()], told.join(" · "));
+            print_line!("{:>4} {stands:<8} {}", recording.names[site.index()], values.join(" · "));
         }
         if let Some(step) = recording.steps.last().filter(|step| !step.say.is_empty()) {
             print_line!("\n{}", step.say);
