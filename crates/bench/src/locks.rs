@@ -7,7 +7,7 @@ use crate::engine::{Engine, Servers};
 use crate::error::{BenchError, FileError};
 use crate::job::{Go, Job, MemberJob, now_ns};
 use crate::process::Tether;
-use crate::run::Run;
+use crate::run::{Run, ServerReading, ServerUse};
 use crate::servers::{self, Ground, NetError, Running};
 use crate::worker::Worker;
 use crate::workload::Workload;

@@ -1,6 +1,6 @@
 // The table of locks with their holders and waiters.
 
-import { el, say, since } from "./words.js";
+import { el, say, since } from "./dom.js";
 
 /** Maximum number of locks, and of waiters of a lock: more than people read, and few enough to draw quickly. */
 const MOST_LOCKS = 200;

@@ -1,6 +1,6 @@
 // Rates and means, computed from the daemon's counters, with their history of the last minutes.
 
-import { el, number, seconds } from "./words.js";
+import { el, number, seconds } from "./dom.js";
 
 /** Number of samples that are drawn: two minutes. */
 const LOOKS = 60;

@@ -3,7 +3,7 @@
 import { events, get, post, text, useToken } from "./api.js";
 import * as locks from "./locks.js";
 import { look, parse } from "./numbers.js";
-import { el, say, tick } from "./words.js";
+import { el, say, tick } from "./dom.js";
 
 const PAUSE = 2000;
 const MOST_EVENTS = 100;

@@ -151,7 +151,7 @@ async fn page_is_complete_and_cross_origin_requests_are_rejected() {
         "{policy}"
     );
     // Every file that the page refers to is served, and there are no references to other origins.
-    let scripts = ["page.js", "api.js", "locks.js", "numbers.js", "words.js"];
+    let scripts = ["page.js", "api.js", "locks.js", "numbers.js", "dom.js"];
     let mut all = page.text.clone();
     for name in scripts.into_iter().chain(["page.css", "icon.svg"]) {
         let file = get(at, &format!("/page/{name}")).await;

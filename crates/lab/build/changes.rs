@@ -386,7 +386,7 @@ pub const CHANGES: &[Change] = &[
         name: "gate-leaves-without-a-word",
         module: "gate",
         protocol: "SharedByToken",
-        from: "if self.tell_recallers(out) {",
+        from: "if self.answer_recallers(out) {",
         to: "if false {",
         breaks: "NoDeadlock",
         story: "the site that recalled is not notified that the last holder has left",

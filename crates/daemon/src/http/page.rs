@@ -20,7 +20,7 @@ const FILES: [(&str, &str, &str); 7] = [
     ("api.js", SCRIPT, include_str!("../../page/api.js")),
     ("locks.js", SCRIPT, include_str!("../../page/locks.js")),
     ("numbers.js", SCRIPT, include_str!("../../page/numbers.js")),
-    ("words.js", SCRIPT, include_str!("../../page/words.js")),
+    ("dom.js", SCRIPT, include_str!("../../page/dom.js")),
     ("icon.svg", "image/svg+xml", include_str!("../../page/icon.svg")),
 ];
 
