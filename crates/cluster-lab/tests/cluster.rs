@@ -20,6 +20,9 @@ fn cluster(algorithm: &str, members: usize, faults: &str) -> ClusterSpec {
     spec
 }
 
+/// A time to live that outlasts all faults of a run.
+const LONG_TTL_NS: u64 = 40_000_000_000;
+
 fn report(spec: &ClusterSpec, seed: u64, seeds: u64) -> ClusterReport {
     run(spec, seed, seeds, &Progress::default()).expect("a valid specification")
 }
@@ -88,6 +91,23 @@ fn planned_leaves_cost_other_clients_no_hold() {
     assert!(report.leaves >= 3 * report.runs, "{report:?}");
 }
 
+/// Members crash, restart, pause, leave and lose their links, one or all at once, for 20 s. The recorded holds live for
+/// longer than that, so their clients keep all of them.
+#[test]
+fn no_recorded_hold_is_lost_while_members_come_and_go() {
+    const ALL_BUT_CLIENTS: &str =
+        "crash,restart-all,pause,hiccup,cut,loss,duplicate,delay,drift,leader,leave,settings,theft";
+    for faults in [ALL_BUT_CLIENTS, "crash", "leave", "restart-all", "cut", "crash,leave,drift"] {
+        for members in [3, 5] {
+            let mut spec = cluster("naimi-trehel", members, faults);
+            spec.longest_ttl_ns = LONG_TTL_NS;
+            holds(&spec, 1, runs(15));
+            let report = report(&spec, 1, runs(15));
+            assert!(report.adopted > report.runs / 2, "{faults}: {report:?}");
+        }
+    }
+}
+
 #[test]
 fn changes_of_settings_cost_survivors_no_hold() {
     holds(&cluster("naimi-trehel", 5, "settings,crash,drift,duplicate"), 1, runs(40));
@@ -144,6 +164,10 @@ const fn case(bug: BugSwitch, faults: &'static str, breaks: &'static [Property],
 
 const SAFETY: &[Property] = &[Property::Exclusion, Property::Fences, Property::LeasesOver, Property::Frozen];
 
+/// Recorded holds that outlive all faults show a hold that was lost.
+const RECORDS: &[Property] =
+    &[Property::RecordedHolds, Property::Exclusion, Property::Fences, Property::Service];
+
 const CASES: &[Case] = &[
     case(BugSwitch::HigherEpochsDropped, "all", &[Property::Service], 1),
     Case { algorithm: "ricart-agrawala", ..case(BugSwitch::LowerEpochsAccepted, "all", SAFETY, 1) },
@@ -155,8 +179,8 @@ const CASES: &[Case] = &[
     case(BugSwitch::StartsWithoutEveryReport, "all", SAFETY, 1),
     case(BugSwitch::NoWait, "all", SAFETY, 1),
     case(BugSwitch::WaitsForKnownHoldersOnly, "all", SAFETY, 1),
-    case(BugSwitch::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 41),
-    case(BugSwitch::AnswersOldEpochs, "pause,cut,leader", SAFETY, 1),
+    case(BugSwitch::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 171),
+    case(BugSwitch::AnswersOldEpochs, "pause,cut,leader", SAFETY, 511),
     case(BugSwitch::MinorityGrants, "cut,leader,pause", SAFETY, 1),
     case(BugSwitch::LeaseFromArrival, "delay,cut,pause", SAFETY, 1),
     case(BugSwitch::ClientLeaseFromArrival, "client,delay,drift", SAFETY, 151),
@@ -176,8 +200,19 @@ const CASES: &[Case] = &[
     case(BugSwitch::OneBigStep, "crash,hiccup,drift", &[Property::Steps, Property::Survivors], 1),
     case(BugSwitch::TableNeverReclaimed, "drift", &[Property::Service], 1),
     case(BugSwitch::RequestsSentOnce, "isolate,pause,cut,leader", &[Property::Service], 21),
-    case(BugSwitch::SilentLinkKept, "isolate", &[Property::Service], 1),
+    case(BugSwitch::SilentLinkKept, "isolate", &[Property::Service], 71),
     case(BugSwitch::LeaseWithoutDrift, "drift", SAFETY, 1),
+    case(BugSwitch::PromisedPerSession, "crash,client,leave,cut", SAFETY, 81),
+    case(BugSwitch::PromisedBeforeCommit, "crash,cut,client,pause", SAFETY, 1),
+    case(BugSwitch::PromisedWithoutLease, "isolate", SAFETY, 51),
+    case(BugSwitch::OrphanOwesNothing, "crash,client,cut", SAFETY, 451),
+    case(BugSwitch::OrphanKeptForEver, "crash,client", &[Property::Service], 1),
+    case(BugSwitch::FreedBeforeEnd, "crash,cut,client", SAFETY, 1),
+    case(BugSwitch::ProposedCountsAsShort, "crash,cut,client", SAFETY, 231),
+    case(BugSwitch::TableForMissingOnly, "crash,leader,pause,cut", RECORDS, 1),
+    case(BugSwitch::ProofNotCompared, "theft", SAFETY, 1),
+    case(BugSwitch::DepartsUnrecorded, "leave", RECORDS, 1),
+    case(BugSwitch::FounderIgnoresTtl, "lose-all,client", SAFETY, 1),
     Case {
         bug: None,
         ..case(
@@ -199,7 +234,10 @@ fn every_bug_switch_is_caught() {
     const AT_ONCE: u64 = 10;
     let only = std::env::var("LOCKKEEPER_ONLY").unwrap_or_default();
     for case in CASES.iter().filter(|case| format!("{:?}", case.bug).contains(&only)) {
-        let right = cluster(case.algorithm, 5, case.faults);
+        let mut right = cluster(case.algorithm, 5, case.faults);
+        if case.breaks.contains(&Property::RecordedHolds) {
+            right.longest_ttl_ns = LONG_TTL_NS;
+        }
         let mut wrong = right.clone();
         wrong.bug = case.bug;
         wrong.forgets_epochs = case.bug.is_none() && case.faults.contains("restart-all");

@@ -101,7 +101,8 @@ pub struct Config {
     /// Maximum number of voters: an odd number up to 7.
     pub most_voters: usize,
     /// For use after the loss of all disks: the highest epoch of any fence ever seen, so that fences keep rising. The
-    /// epochs of a new cluster start above the founder's wall clock in any case.
+    /// epochs of a new cluster start above the founder's wall clock in any case. If it is not 0, the new cluster grants
+    /// nothing until every hold that the lost one may have recorded has certainly expired.
     pub epoch_above: u64,
     /// Leases, timeouts and bounds on delays.
     pub times: Times,
@@ -210,6 +211,8 @@ impl Config {
             algorithm: std::iter::once(algorithm).chain(self.settings.iter().cloned()).collect(),
             lease_ns: nanoseconds(times.lease),
             longest_lease_ns: nanoseconds(times.longest_lease.max(times.lease)),
+            shortest_ttl_ns: nanoseconds(times.shortest_ttl),
+            longest_ttl_ns: nanoseconds(times.longest_ttl.max(times.shortest_ttl)),
             renewal_ns: nanoseconds(times.renewal),
             silence_ns: nanoseconds(times.silence),
             settle_ns: nanoseconds(times.settle),
@@ -227,6 +230,8 @@ impl Config {
             round_trip_ns: ns(times.round_trip),
             resend_ns: ns(times.resend),
             acknowledge_ns: ns(times.resend / 4),
+            // An operator names the last epoch when all disks are lost: then holds of the lost cluster may be in use.
+            is_new: self.epoch_above == 0,
             unix_ns_at_zero: lockkeeper_system::lease_clock::unix_ns_at_zero(),
             ..MemberConfig::new(self.first_members.keys().copied())
         }
@@ -255,6 +260,10 @@ pub struct Times {
     /// The longest lease that the members may ever have had. A new cluster grants nothing for this long, because all
     /// members may have lost their data just before, while their leases were running.
     pub longest_lease: Duration,
+    /// The shortest time to live of a hold that survives its member.
+    pub shortest_ttl: Duration,
+    /// The longest time to live of a hold that survives its member: a waiter waits this long after a crash of the holder.
+    pub longest_ttl: Duration,
     /// Interval between renewals of the lease.
     pub renewal: Duration,
     /// Time without a message after which a member is suspected to have crashed.
@@ -277,6 +286,8 @@ impl Default for Times {
         Self {
             lease: Duration::from_millis(1200),
             longest_lease: Duration::from_millis(1200),
+            shortest_ttl: Duration::from_secs(1),
+            longest_ttl: Duration::from_secs(60),
             renewal: Duration::from_millis(200),
             silence: Duration::from_millis(700),
             election: Duration::from_millis(400),
@@ -295,6 +306,8 @@ impl Times {
         Self {
             lease: Duration::from_millis(300),
             longest_lease: Duration::from_millis(300),
+            shortest_ttl: Duration::from_secs(1),
+            longest_ttl: Duration::from_secs(60),
             renewal: Duration::from_millis(50),
             silence: Duration::from_millis(150),
             election: Duration::from_millis(100),
@@ -310,6 +323,8 @@ impl Times {
         Self {
             lease: self.lease * factor,
             longest_lease: self.longest_lease * factor,
+            shortest_ttl: self.shortest_ttl,
+            longest_ttl: self.longest_ttl,
             renewal: self.renewal * factor,
             silence: self.silence * factor,
             election: self.election * factor,

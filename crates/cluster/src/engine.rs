@@ -8,7 +8,8 @@ use crate::net::Net;
 use crate::not_serving::NotServing;
 use lockkeeper_member::{
     Acquisition, ClusterSettings, Ended, Fence, LockList, LockMode, LockName, LockRequest, LockStatus,
-    MemberId, NoFence, Node, PortEvent, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View,
+    MemberId, NoFence, Node, PortEvent, Proof, Query, Reply, SessionId, SettingsError, ToClient, ToMember,
+    View,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,10 +89,20 @@ pub(crate) trait LocalSessions: Send + Sync {
     fn not_serving(&self) -> Option<NotServing>;
 }
 
+/// The identity of a client outside of this process. It is the same at every member, so that any of them can carry the
+/// client's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientIdentity {
+    /// The client's number: unguessable, and below [`SessionId::RESIDENT`].
+    pub number: u64,
+    /// The proof by which other members recognise the client.
+    pub proof: Proof,
+}
+
 /// Calls of the transports of clients outside of this process, which the application that embeds the member provides.
 pub(crate) trait RemoteClients: Send + Sync {
-    /// Attaches a client outside of this process and returns its number.
-    fn attach(&self, transport: Arc<dyn ClientTransport>) -> Result<u64>;
+    /// Attaches a client outside of this process. Returns `false` if its number is in use.
+    fn attach(&self, client: ClientIdentity, transport: Arc<dyn ClientTransport>) -> bool;
     /// Detaches a client. Its sessions remain until their leases expire.
     fn detach(&self, client: u64);
     /// Handles a message of a client. Messages to other members that result from it leave with `flush`.

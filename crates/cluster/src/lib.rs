@@ -49,13 +49,13 @@ pub use acquire::{Acquire, MOST_PERMITS};
 pub use config::{Config, ConfigError, Times};
 pub use consensus::SettingsError as ConsensusSettingsError;
 pub use dispatch::QueryHandler;
-pub use engine::{ClientTransport, MemberStatus};
+pub use engine::{ClientIdentity, ClientTransport, MemberStatus};
 pub use error::{Error, OptionError, Result};
 pub use hold_guard::HoldGuard;
 pub use join_token::{JoinToken, JoinTokenError};
 pub use lockkeeper_member::{
     Acquisition, ClusterSettings, LONGEST_NAME, LockList, LockMode, LockName, LockStatus, MemberId, Node,
-    Participant, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View, WaitCause,
+    Participant, Proof, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View, WaitCause,
     WaitExplanation, WaitGraph,
 };
 pub use lockkeeper_system::lease_clock::now_ns;

@@ -5,7 +5,7 @@ use crate::config::{Config, ConfigError};
 use crate::consensus::Consensus;
 use crate::dispatch::{ConsensusTransport, Dispatcher, MemberQuery, QueryHandler};
 use crate::driver::Driver;
-use crate::engine::{ClientTransport, Engine, MemberStatus};
+use crate::engine::{ClientIdentity, ClientTransport, Engine, MemberStatus};
 use crate::error::{Error, OptionError, Result};
 use crate::hold_guard::LocalSession;
 use crate::local::warning_margin_ns;
@@ -314,10 +314,10 @@ impl Member {
         let _ = self.inner.dispatcher.user.set(handler);
     }
 
-    /// Attaches a client outside of this process. Chooses its number, which is random and unique, and delivers messages
-    /// for its sessions to `transport`.
-    pub fn attach(&self, transport: Arc<dyn ClientTransport>) -> Result<u64> {
-        self.inner.engine.attach(transport)
+    /// Attaches a client outside of this process: messages for its sessions are delivered to `transport`. Returns `false`
+    /// if the number is in use, or is not one of a client outside of this process.
+    pub fn attach(&self, client: ClientIdentity, transport: Arc<dyn ClientTransport>) -> bool {
+        self.inner.engine.attach(client, transport)
     }
 
     /// Detaches a client. Its sessions remain until their leases expire.

@@ -51,6 +51,8 @@ pub fn describe(settings: &ClusterSettings) -> Vec<(String, String)> {
     all.extend([
         ms("lease", settings.lease_ns),
         ms("longest_lease", settings.longest_lease_ns),
+        ms("shortest_ttl", settings.shortest_ttl_ns),
+        ms("longest_ttl", settings.longest_ttl_ns),
         ms("renewal", settings.renewal_ns),
         ms("silence", settings.silence_ns),
         ms("settle", settings.settle_ns),
@@ -78,6 +80,8 @@ pub fn change(
             }
             "lease" => settings.lease_ns = time(name, value)?,
             "longest_lease" => settings.longest_lease_ns = time(name, value)?,
+            "shortest_ttl" => settings.shortest_ttl_ns = time(name, value)?,
+            "longest_ttl" => settings.longest_ttl_ns = time(name, value)?,
             "renewal" => settings.renewal_ns = time(name, value)?,
             "silence" => settings.silence_ns = time(name, value)?,
             "settle" => settings.settle_ns = time(name, value)?,

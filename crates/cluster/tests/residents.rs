@@ -3,7 +3,8 @@
 mod support;
 
 use lockkeeper_cluster::{
-    ClientTransport, Config, Error, Member, NotServingReason, SessionId, Times, ToClient, ToMember,
+    ClientIdentity, ClientTransport, Config, Error, Member, NotServingReason, Proof, SessionId, Times,
+    ToClient, ToMember,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -159,10 +160,14 @@ async fn member_whose_step_panics_stops_and_every_call_returns_that_reason() {
     .await;
     let losing = tokio::spawn(guard.losing());
     let panics = Arc::new(Panics(AtomicBool::new(false)));
-    let client = member.attach(panics.clone()).expect("a number");
-    let session = SessionId { client, number: 1 };
+    let identity = ClientIdentity { number: 7, proof: Proof([7; 16]) };
+    assert!(member.attach(identity, panics.clone()));
+    let session = SessionId { client: identity.number, number: 1 };
     // The panic does not reach the caller.
-    member.handle_client_message(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
+    member.handle_client_message(
+        session,
+        ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None },
+    );
     assert!(panics.0.load(Ordering::Relaxed));
 
     let says_so =
@@ -211,10 +216,13 @@ async fn clients_that_connect_and_clients_in_the_process_have_numbers_of_their_o
         "they follow each other: {resident:?}"
     );
     let counts = Arc::new(Counts::default());
-    let attached = member.attach(counts.clone()).expect("a number");
-    assert!(!SessionId { client: attached, number: 0 }.is_resident());
+    let attached = 7;
+    let identity = |number| ClientIdentity { number, proof: Proof([7; 16]) };
+    assert!(member.attach(identity(attached), counts.clone()));
+    assert!(!member.attach(identity(attached), counts.clone()), "the number is in use");
+    assert!(!member.attach(identity(SessionId::RESIDENT), counts.clone()), "the number of a resident client");
     let owner = member.new_owner();
-    let first = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 };
+    let first = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None };
     for client in [owner.session().expect("it is open").client, attached + 1] {
         member.handle_client_message(SessionId { client, number: 0 }, first.clone());
     }

@@ -195,7 +195,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
     let (mut first, mut held) = (true, false);
     loop {
         let said = tokio::select! {
-            _ = keep_alive.tick() => ToMember::KeepAlive { sent_ns: 1, first: std::mem::take(&mut first), settled: 1 },
+            _ = keep_alive.tick() => ToMember::KeepAlive { sent_ns: 1, first: std::mem::take(&mut first), settled: 1, generation: None },
             Ok(()) = asked.changed() => {
                 ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("crowded")) }
             }

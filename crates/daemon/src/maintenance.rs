@@ -88,7 +88,9 @@ pub(crate) async fn run_maintenance(
     let (mut rights, mut checked_at) = (context.access.changes(), SystemTime::now());
     loop {
         tokio::time::sleep(PERIOD).await;
-        clients.forget(context.member.lease() * 3);
+        // The holds of a client may be promised for their whole time to live.
+        let longest_ttl = Duration::from_nanos(context.member.settings().longest_ttl_ns);
+        clients.forget(context.member.lease() * 3 + longest_ttl);
         context.audit.write_counted_refusals(REFUSAL_PERIOD);
         clients.service().forget_idle_principals();
         if tokens.have_changed() {

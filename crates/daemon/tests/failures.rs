@@ -3,7 +3,7 @@
 
 mod support;
 
-use lockkeeper_cluster::{ClientTransport, SessionId, ToClient, ToMember};
+use lockkeeper_cluster::{ClientIdentity, ClientTransport, Proof, SessionId, ToClient, ToMember};
 use lockkeeper_daemon::Ending;
 use serde_json::json;
 use std::io::Write;
@@ -101,9 +101,13 @@ async fn daemon_whose_member_panics_reports_it_and_ends() {
     let id = session(at, 600_000).await;
     post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
     let member = daemons.all[0].member();
-    let client = member.attach(Arc::new(Panics)).expect("a number");
-    let session = SessionId { client, number: 1 };
-    member.handle_client_message(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
+    let identity = ClientIdentity { number: 7, proof: Proof([7; 16]) };
+    assert!(member.attach(identity, Arc::new(Panics)));
+    let session = SessionId { client: identity.number, number: 1 };
+    member.handle_client_message(
+        session,
+        ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None },
+    );
     for path in ["/healthz", "/readyz"] {
         let unwell = get(at, path).await.is(503);
         let message = unwell["message"].as_str().expect("a sentence");

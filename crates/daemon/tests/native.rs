@@ -79,7 +79,7 @@ impl Client {
     }
 
     async fn open(&mut self) {
-        self.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
+        self.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None }).await;
         assert!(matches!(self.hear().await, FromDaemon::Session(_, ToClient::Alive { .. })));
     }
 
@@ -208,7 +208,8 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
         loop {
             match Client::greet(address, 1, Some("three")).await {
                 Ok(mut new) => {
-                    new.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+                    new.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None })
+                        .await;
                     assert!(matches!(new.hear().await, FromDaemon::Session(_, ToClient::NoSession)));
                     return;
                 }
@@ -253,7 +254,7 @@ async fn refusal_names_the_limit() {
     first.open().await;
     second.open().await;
     let mut third = Client::greet(address, 3, None).await.unwrap();
-    third.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
+    third.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None }).await;
     let FromDaemon::Refuse { number: 0, why, .. } = third.hear().await else { panic!("a third session") };
     assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions (limits.sessions)".into()));
     for (number, name) in [(1, "a"), (2, "b")] {
@@ -354,7 +355,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
     let mut thief = Client::greet(address, 2, None).await.unwrap();
     thief.tell(ToMember::Release { number: 1 }).await;
     thief.tell(ToMember::Close).await;
-    thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+    thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None }).await;
     assert!(matches!(thief.hear().await, FromDaemon::Session(_, ToClient::NoSession)));
     assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
@@ -365,7 +366,12 @@ async fn corrupt_frames_do_not_affect_other_clients() {
         for number in 0..20 {
             let wish = LockRequest::exclusive(LockName::new(format!("lock {}", random.below(5))));
             let said = match random.below(5) {
-                0 => ToMember::KeepAlive { sent_ns: 1, first: round % 2 == 0, settled: number },
+                0 => ToMember::KeepAlive {
+                    sent_ns: 1,
+                    first: round % 2 == 0,
+                    settled: number,
+                    generation: None,
+                },
                 1 => ToMember::Release { number },
                 2 => ToMember::Close,
                 _ => ToMember::Acquire { number, settled: 0, request: wish },
@@ -378,7 +384,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
             }
         }
         let _ = hostile.stream.write_all(&bytes).await;
-        other.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+        other.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None }).await;
     }
     // The client that held a lock still holds it, and gets a reply.
     other.tell(ToMember::Release { number: 1 }).await;
@@ -416,7 +422,7 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     }
     client.stream.write_all(&bytes).await.unwrap();
     let (mut lists, mut refused, mut renewals) = (0, 0, 0);
-    let renew = ToMember::KeepAlive { sent_ns: 2, first: false, settled: 1 };
+    let renew = ToMember::KeepAlive { sent_ns: 2, first: false, settled: 1, generation: None };
     other.tell(renew.clone()).await;
     while lists + refused < 512 || renewals == 0 {
         tokio::select! {

@@ -69,8 +69,9 @@ impl Guard {
     /// The time to live in force: without renewal, the lock can be granted to another client after about this time.
     /// `None` if this hold does not expire.
     ///
-    /// It can differ from the one that [`Acquire::ttl`](crate::Acquire::ttl) requested: etcd counts whole seconds,
-    /// ZooKeeper has its own limits, and a `lockkeeper` cluster always applies the lease of the cluster.
+    /// It can differ from the one that [`Acquire::ttl`](crate::Acquire::ttl) requested: etcd counts whole seconds, and
+    /// ZooKeeper and a `lockkeeper` cluster have their own limits. In its first 100 ms, a hold of a cluster has only the
+    /// lease of the cluster (see [`valid_for`](Self::valid_for)).
     pub fn ttl(&self) -> Option<Duration> {
         self.inner.ttl
     }

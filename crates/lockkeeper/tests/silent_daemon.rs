@@ -47,7 +47,9 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
     let mut bytes =
         lockkeeper_session::protocol::reply(lockkeeper_session::protocol::version_for(opening)).to_vec();
     let lease_ns = LEASE.as_nanos() as u64;
-    let welcome = Welcome { member: 1, lease_ns, moment_ns: lease_ns, members: 2 };
+    let (shortest_ttl_ns, longest_ttl_ns) = (lease_ns, lease_ns);
+    let welcome =
+        Welcome { member: 1, lease_ns, moment_ns: lease_ns, members: 2, shortest_ttl_ns, longest_ttl_ns };
     lockkeeper_session::protocol::encode(&Greeting::Welcome(welcome), &mut bytes);
     let mut requests = 0;
     loop {
@@ -68,11 +70,11 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
 }
 
 fn answer(session: u64, message: ToMember) -> Option<FromDaemon> {
-    let generation = Generation { incarnation: 1, number: 1 };
+    let generation = Generation { epoch: 0, incarnation: 1, number: 1 };
     let answer = match message {
         ToMember::KeepAlive { sent_ns, .. } => {
             let duration_ns = LEASE.as_nanos() as u64;
-            ToClient::Alive { generation, sent_ns, duration_ns, revoked: Vec::new() }
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked: Vec::new(), recorded: None }
         }
         ToMember::Acquire { number, .. } => ToClient::Granted {
             generation,

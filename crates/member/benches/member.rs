@@ -8,7 +8,7 @@ use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
     Body, Config, Event, LockName, LockRequest, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
-    Query, SessionId, ToMember,
+    Proof, Query, SessionId, ToMember,
 };
 use mimalloc::MiMalloc;
 use std::collections::{BTreeMap, VecDeque};
@@ -48,7 +48,7 @@ fn kind(event: &Happening) -> &'static str {
             Body::Query { .. } | Body::Reply { .. } => "frame: survey",
             _ => "frame: lease",
         },
-        Event::Client(_, ToMember::Close) => "client: close",
+        Event::Client(_, _, ToMember::Close) => "client: close",
         Event::Client(..) => "client: other",
         Event::Port(_) => "consensus",
         Event::Tick => "tick",
@@ -58,7 +58,9 @@ fn kind(event: &Happening) -> &'static str {
 
 impl Cluster {
     fn new(members: u32) -> Self {
-        Self::with(Config::new((1..=members).map(MemberId)))
+        let mut config = Config::new((1..=members).map(MemberId));
+        config.is_new = true;
+        Self::with(config)
     }
 
     fn with(config: Config) -> Self {
@@ -100,13 +102,18 @@ impl Cluster {
             for request in self.out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => {
-                        let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
+                        let decided = |member| {
+                            (
+                                member,
+                                Event::Port(PortEvent::Decided { view: view.clone(), adopted: Vec::new() }),
+                            )
+                        };
                         todo.extend((0..self.members.len()).map(decided));
                     }
                     PortRequest::Confirm { number: question, .. } => {
                         todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
                     }
-                    PortRequest::StepDown { .. } => {}
+                    PortRequest::StepDown { .. } | PortRequest::Write(_) => {}
                 }
             }
             for note in self.out.notes.drain(..) {
@@ -122,8 +129,8 @@ impl Cluster {
     }
 
     fn keep_alive(&mut self, member: usize, first: bool) {
-        let message = ToMember::KeepAlive { sent_ns: self.now, first, settled: 0 };
-        self.happens(member, Event::Client(Self::session(member), message));
+        let message = ToMember::KeepAlive { sent_ns: self.now, first, settled: 0, generation: None };
+        self.happens(member, Event::Client(Self::session(member), Proof::default(), message));
     }
 
     /// Advances time; every session is kept alive.
@@ -149,12 +156,15 @@ impl Cluster {
         self.number += 1;
         let message =
             ToMember::Acquire { number: self.number, settled: 0, request: LockRequest::exclusive(lock) };
-        self.happens(member, Event::Client(Self::session(member), message));
+        self.happens(member, Event::Client(Self::session(member), Proof::default(), message));
         self.number
     }
 
     fn release(&mut self, member: usize, number: u64) {
-        self.happens(member, Event::Client(Self::session(member), ToMember::Release { number }));
+        self.happens(
+            member,
+            Event::Client(Self::session(member), Proof::default(), ToMember::Release { number }),
+        );
     }
 }
 
@@ -210,9 +220,13 @@ fn speed(lookup_ns: f64) {
             let (number, lock) = (first + at, locks[at as usize * 7 % 1000].clone());
             let message =
                 ToMember::Acquire { number, settled: number, request: LockRequest::exclusive(lock) };
-            members[0].handle(*now, Event::Client(session, message), out);
+            members[0].handle(*now, Event::Client(session, Proof::default(), message), out);
             granted += out.clients.len();
-            members[0].handle(*now, Event::Client(session, ToMember::Release { number }), out);
+            members[0].handle(
+                *now,
+                Event::Client(session, Proof::default(), ToMember::Release { number }),
+                out,
+            );
             assert!(out.frames.is_empty());
         }
     });
@@ -243,8 +257,9 @@ fn memory() {
         let number = cluster.acquire(0, name(number));
         cluster.release(0, number);
         if number.is_multiple_of(1000) {
-            let message = ToMember::KeepAlive { sent_ns: cluster.now, first: false, settled: number };
-            cluster.happens(0, Event::Client(Cluster::session(0), message));
+            let message =
+                ToMember::KeepAlive { sent_ns: cluster.now, first: false, settled: number, generation: None };
+            cluster.happens(0, Event::Client(Cluster::session(0), Proof::default(), message));
         }
     }
     let bytes = (ALLOCATOR.allocated() - before) as f64 / LOCKS as f64;
@@ -301,19 +316,20 @@ fn longest_steps(name: &str, cluster: &mut Cluster, what: impl FnOnce(&mut Clust
 /// Three members whose sessions hold `holds` locks.
 fn many_holds(holds: u64, sessions: u64) -> Cluster {
     let mut config = Config::new((1..=3).map(MemberId));
+    config.is_new = true;
     // Sessions are not kept alive here.
     config.session_ns = Some(1 << 50);
     let mut cluster = Cluster::with(config);
     let session = |number: u64| SessionId { client: 1_000 + number % sessions, number: 0 };
     let member = |number: u64| (number % sessions % 3) as usize;
     for number in 0..sessions {
-        let message = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
-        cluster.happens(member(number), Event::Client(session(number), message));
+        let message = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0, generation: None };
+        cluster.happens(member(number), Event::Client(session(number), Proof::default(), message));
     }
     for number in 0..holds {
         let request = LockRequest::exclusive(name(number as usize));
         let message = ToMember::Acquire { number: number / sessions, settled: 0, request };
-        cluster.happens(member(number), Event::Client(session(number), message));
+        cluster.happens(member(number), Event::Client(session(number), Proof::default(), message));
         if number.is_multiple_of(100_000) {
             cluster.tick(20);
         }
@@ -349,7 +365,7 @@ fn steps() {
     let mut cluster = many_holds(HOLDS, 1);
     longest_steps("end of one session", &mut cluster, |cluster| {
         let session = SessionId { client: 1_000, number: 0 };
-        cluster.happens(0, Event::Client(session, ToMember::Close));
+        cluster.happens(0, Event::Client(session, Proof::default(), ToMember::Close));
         cluster.tick(100);
         assert!(cluster.members[0].table(cluster.now).is_empty());
     });

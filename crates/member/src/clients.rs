@@ -5,8 +5,8 @@ use crate::member::{Member, Message, Timer};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
 use crate::{
-    Acquisition, BugSwitch, Bugs, Ended, Fence, Generation, LockMode, LockName, LockRequest, Out, SessionId,
-    Tag, ToClient, ToMember,
+    Acquisition, BugSwitch, Bugs, Ended, Fence, Generation, LockMode, LockName, LockRequest, Out, Proof,
+    SessionId, Tag, ToClient, ToMember,
 };
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
@@ -18,8 +18,33 @@ struct DelegationUse {
 }
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
-    /// Handles a message of a client.
-    pub(crate) fn client(&mut self, now: u64, id: SessionId, message: ToMember, out: &mut Out<Message<P>>) {
+    /// Handles a message of a client that is connected to this member. The session may be at another one.
+    pub(crate) fn client_message(
+        &mut self,
+        now: u64,
+        id: SessionId,
+        proof: Proof,
+        message: ToMember,
+        out: &mut Out<Message<P>>,
+    ) {
+        let opens = matches!(message, ToMember::KeepAlive { first: true, .. });
+        match self.sessions.get_mut(&id) {
+            Some(session) if !session.ends => session.via = None,
+            None if !opens && !id.is_resident() => return self.relay(now, id, proof, message, out),
+            _ => {}
+        }
+        self.client(now, id, proof, message, out);
+    }
+
+    /// Handles a message of a client whose session is at this member, or is opened by the message.
+    pub(crate) fn client(
+        &mut self,
+        now: u64,
+        id: SessionId,
+        proof: Proof,
+        message: ToMember,
+        out: &mut Out<Message<P>>,
+    ) {
         // Resident clients send no keep-alives: a connecting client has used the number of a resident one.
         if id.is_resident() && matches!(message, ToMember::KeepAlive { .. }) {
             return;
@@ -27,14 +52,17 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         if let ToMember::KeepAlive { first: true, .. } = message
             && self.leave.is_none()
         {
-            let generation = Generation { incarnation: self.me.incarnation, number: self.next_generation };
-            self.next_generation += 1;
-            let new = || Session { generation, last_message_ns: now, ..Session::default() };
+            let generation = self.new_generation();
+            let new = || Session { generation, proof, last_message_ns: now, ..Session::default() };
             self.sessions.entry(id).or_insert_with(new);
             self.timers.insert((now + self.config.session_ns(), Timer::Session(id)));
         }
         let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
-        let slice = self.config.slice();
+        let (slice, installed, running) = (self.config.slice(), self.installed, self.running().is_some());
+        if self.sessions.get(&id).is_some_and(|session| session.adopted_in > installed) {
+            // The view with which this member adopts the session has not started here.
+            return;
+        }
         let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else {
             // A request may overtake the keep-alive that opens its session. Only a later keep-alive proves that the
             // session is lost.
@@ -44,17 +72,30 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             return;
         };
         match message {
-            ToMember::KeepAlive { sent_ns, settled, .. } => {
+            ToMember::KeepAlive { sent_ns, settled, generation, .. } => {
                 session.last_message_ns = now;
+                session.keep_alive_sent_ns = session.keep_alive_sent_ns.max(Some(sent_ns));
                 let stale = session.settle(settled, slice);
-                if !promises {
+                let without_lease = self.config.has(BugSwitch::PromisedWithoutLease);
+                if generation.is_some_and(|known| known < session.generation) {
+                    out.clients.extend(self.resumed(id).map(|resumed| (id, resumed)));
+                } else if !promises {
                     // A client that receives this stops using its holds. The message may get lost, so the member
-                    // waits until the lease has expired nevertheless.
-                    out.clients.push((id, ToClient::NoSession));
-                } else if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
+                    // waits until the lease has expired nevertheless. Recorded holds move to another member.
+                    if session.recorded == 0 && session.adopted_in == 0 {
+                        out.clients.push((id, ToClient::NoSession));
+                    }
+                } else if let Some(duration_ns) =
+                    session.promise(now, lease_left_ns, &self.config).or(without_lease.then_some(0))
+                {
                     let revoked = session.revoked.iter().copied().collect();
                     let generation = session.generation;
-                    out.clients.push((id, ToClient::Alive { generation, sent_ns, duration_ns, revoked }));
+                    let recorded = (running || without_lease).then_some(session.recorded);
+                    if recorded.is_some() {
+                        session.durably_promised_ns = session.durably_promised_ns.max(Some(now));
+                    }
+                    let alive = ToClient::Alive { generation, sent_ns, duration_ns, revoked, recorded };
+                    out.clients.push((id, alive));
                 }
                 for number in stale {
                     self.give_back(now, Acquisition { session: id, number }, out);
@@ -74,8 +115,15 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
     }
 
+    /// The generation of a session that is opened, or that loses holds of a silent client.
+    pub(crate) fn new_generation(&mut self) -> Generation {
+        let number = self.next_generation;
+        self.next_generation += 1;
+        Generation { epoch: self.installed, incarnation: self.me.incarnation, number }
+    }
+
     /// The state of an acquisition, if the member remembers it.
-    fn stage(&self, acquisition: Acquisition) -> Option<&Stage> {
+    pub(crate) fn stage(&self, acquisition: Acquisition) -> Option<&Stage> {
         self.sessions.get(&acquisition.session)?.acquisitions.get(&acquisition.number)
     }
 
@@ -113,7 +161,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             self.check_capacity(now);
             return self.over(acquisition, how, out);
         }
-        if request.reentrant && self.reenter(acquisition, &request, out) {
+        if request.reentrant && self.reenter(now, acquisition, &request, out) {
             return;
         }
         let id = self.locks.own_entry(&request.lock);
@@ -129,6 +177,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         if non_blocking && self.running().is_none() {
             return self.over(acquisition, Ended::TimedOut, out);
         }
+        let ttl_ns = self.config.cluster.ttl_in_force_ns(request.ttl_ns);
         self.order += 1;
         // An idle delegation is recalled, and the non-blocking request waits for the client's reply.
         let timeout_ns = if recalls { Some(self.config.round_trip_ns) } else { request.timeout_ns };
@@ -142,6 +191,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             timeout_at_ns,
             longest_hold_ns: request.longest_hold_ns,
             delegated_entries: if may_delegate { request.delegated_entries } else { 0 },
+            ttl_ns: if acquisition.session.is_resident() { 0 } else { ttl_ns },
             non_blocking,
             tag: request.tag,
             order: self.order,
@@ -158,6 +208,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let (session, number) = (acquisition.session, acquisition.number);
         let answer = match self.stage(acquisition) {
             None | Some(Stage::Waiting(_)) => return,
+            Some(Stage::Over(_)) if self.recording.has(acquisition) => return,
             Some(Stage::Over(how)) => ToClient::Ended { number, outcome: *how },
             Some(Stage::Held(id)) => {
                 let active = self.locks.get(*id).active.as_ref();
@@ -174,6 +225,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Grants a reentrant request if the session holds the lock already. Returns `false` if it does not.
     fn reenter(
         &mut self,
+        now: u64,
         acquisition: Acquisition,
         request: &LockRequest,
         out: &mut Out<Message<P>>,
@@ -188,8 +240,15 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             own && free && [LockMode::Exclusive, request.mode].contains(&hold.mode)
         });
         let Some(hold) = hold else { return false };
+        if now >= self.lease_until_ns {
+            // The client repeats its request. Another member may have adopted the hold.
+            return true;
+        }
         hold.again.push(acquisition);
-        let fence = hold.fence;
+        let (fence, ttl_ns) = (hold.fence, hold.ttl_ns);
+        if ttl_ns > 0 {
+            self.young_holds.push_back((now, acquisition));
+        }
         self.set(acquisition, Stage::Held(id));
         self.note_change(id);
         let (generation, number) = (self.generation(session), acquisition.number);
@@ -215,6 +274,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             return;
         }
         hold.delegated_entries = 0;
+        if !core::mem::replace(&mut hold.in_use, true) && hold.ttl_ns > 0 {
+            self.young_holds.push_back((now, acquisition));
+        }
         hold.tag = tag;
         hold.fence =
             hold.fence.max(fence.filter(|fence| hold.fence.is_some_and(|f| f.epoch() == fence.epoch())));
@@ -295,6 +357,12 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Some(place) = active.holds.iter().position(|hold| hold.is_of(acquisition)) else { return };
         let hold = &mut active.holds[place];
         hold.end(acquisition);
+        let proposed_is_short = self.config.has(BugSwitch::ProposedCountsAsShort);
+        let ends_later =
+            self.recording.end(acquisition, proposed_is_short) && !self.config.has(BugSwitch::FreedBeforeEnd);
+        if ends_later {
+            hold.ending.push(acquisition);
+        }
         if let Some(at) = hold.longest_until_ns {
             self.timers.remove(&(at, Timer::LongestHold(acquisition)));
         }
@@ -302,11 +370,17 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             self.timers.remove(&(at, Timer::Revoked(acquisition)));
         }
         // While frozen, the report lists the hold, and the next view starts from the report.
-        if hold.acquisition.is_none() && (running || self.config.has(BugSwitch::ReportChanges)) {
+        if hold.is_over() && (running || self.config.has(BugSwitch::ReportChanges)) {
             active.holds.remove(place);
             self.held -= 1;
         }
-        self.over(acquisition, how, out);
+        if ends_later {
+            // The client repeats its release until the end of the record is committed. If this member crashes before
+            // that, the client repeats it to the member that adopts the hold.
+            self.set(acquisition, Stage::Over(how));
+        } else {
+            self.over(acquisition, how, out);
+        }
         self.advance(now, id, out);
     }
 
@@ -380,13 +454,17 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let at_once = self.config.has(BugSwitch::RevokedAtOnce);
         let Some(session) = self.sessions.get(&acquisition.session) else { return };
-        let until = if at_once { now } else { self.promised_until_ns(session).max(now) };
+        let session_until = self.promised_until_ns(session);
         let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(hold) = active.hold_mut(acquisition) else { return };
         if hold.revoked_until_ns.is_some() {
             return;
         }
+        let is_recorded = hold.acquisitions().any(|held| self.recording.has(held));
+        let recorded_until =
+            if is_recorded { session.record_promised_until_ns(hold.ttl_ns, &self.config) } else { 0 };
+        let until = if at_once { now } else { session_until.max(recorded_until).max(now) };
         hold.revoked_until_ns = Some(until);
         for held in hold.acquisitions() {
             session.revoked.insert(held.number);
@@ -416,8 +494,12 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     fn check_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get(&id).filter(|session| !session.ends) else { return };
         if session.is_over(now, &self.config) {
-            return self.end_session(now, id, out);
+            return self.end_unprotected_holds(now, id, out);
         }
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.examined = None;
+        }
+        let Some(session) = self.sessions.get(&id) else { return };
         let next = session.promised_until_ns.max(session.last_message_ns + self.config.session_ns());
         let next = if self.config.has(BugSwitch::SilentClientForgotten) {
             now + self.config.session_ns() / 4
@@ -425,6 +507,71 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             next
         };
         self.timers.insert((next.max(now + 1), Timer::Session(id)));
+    }
+
+    /// Ends the holds and requests of a silent client, except for recorded holds that are still promised. The session ends
+    /// with the last of them. The client may have missed the answers, so what is left is a new generation of the session.
+    fn end_unprotected_holds(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
+        loop {
+            let Some(session) = self.sessions.get(&id) else { return };
+            let rest = session.examined.map_or(0, |examined| examined + 1);
+            let Some((&number, &stage)) = session.acquisitions.range(rest..).next() else { break };
+            if !self.has_budget() {
+                self.timers.insert((now, Timer::Session(id)));
+                return;
+            }
+            self.spend(1);
+            let acquisition = Acquisition { session: id, number };
+            let kept = self.is_protected(now, acquisition);
+            match stage {
+                Stage::Held(lock) if !kept => self.end_hold(now, lock, acquisition, Ended::Released, out),
+                Stage::Waiting(_) => self.cancel(now, acquisition, Ended::Cancelled, out),
+                _ => {}
+            }
+            let generation = (!kept && !matches!(stage, Stage::Over(_))).then(|| self.new_generation());
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.examined = Some(number);
+                session.generation = generation.map_or(session.generation, |new| new.max(session.generation));
+            }
+        }
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.examined = None;
+        let Some(session) = self.sessions.get(&id) else { return };
+        let until = |(&number, stage): (&u64, &Stage)| match stage {
+            Stage::Held(_) => self.protected_until_ns(session, Acquisition { session: id, number }),
+            _ => None,
+        };
+        let next = session.acquisitions.iter().filter_map(until).min();
+        match next.filter(|_| !session.is_done()) {
+            Some(next) => {
+                // A promise that is over and kept nevertheless (a bug switch) is examined again after a while.
+                let next = if next > now { next } else { now.saturating_add(self.config.session_ns()) };
+                self.timers.insert((next, Timer::Session(id)));
+            }
+            None => self.end_session(now, id, out),
+        }
+    }
+
+    /// Whether a hold of a silent client is recorded and still promised.
+    fn is_protected(&self, now: u64, acquisition: Acquisition) -> bool {
+        let Some(session) = self.sessions.get(&acquisition.session) else { return false };
+        if self.config.has(BugSwitch::OrphanKeptForEver) && session.adopted_in > 0 {
+            return true;
+        }
+        self.protected_until_ns(session, acquisition).is_some_and(|until| now < until)
+    }
+
+    /// The end of the promise of a recorded hold; `None` if it is not recorded.
+    fn protected_until_ns(&self, session: &Session, acquisition: Acquisition) -> Option<u64> {
+        let Some(Stage::Held(id)) = session.acquisitions.get(&acquisition.number) else { return None };
+        let hold = self.locks.get(*id).active.as_ref()?.holds.iter().find(|hold| hold.is_of(acquisition))?;
+        let recorded = self.recording.has(acquisition);
+        recorded.then(|| session.record_promised_until_ns(hold.ttl_ns, &self.config))
+    }
+
+    /// Whether a session is at this member.
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
     }
 
     /// The ids of all sessions at this member.

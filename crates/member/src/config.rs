@@ -48,6 +48,12 @@ pub struct Config<B: Bugs = NoBugs> {
     /// ([`most_own_locks`](Self::most_own_locks)). The other half is a reserve, so that messages about locks of other
     /// members' clients always find room.
     pub most_locks: usize,
+    /// The time after which a hold that is in use is recorded, so that it survives this member: see
+    /// [`records`](crate::records). Rounded up to the next beat ([`resend_ns`](Self::resend_ns)).
+    pub record_after_ns: u64,
+    /// Whether these members have never been a cluster before. Otherwise the founder of a cluster waits for the longest
+    /// time to live: the members may have lost all their disks, and with them the records of holds.
+    pub is_new: bool,
     /// The Unix time, in nanoseconds, at which the member's clock showed 0: for times that operators read.
     pub unix_ns_at_zero: u64,
     /// Bug switches, for simulations.
@@ -75,6 +81,8 @@ impl Config {
             slice: 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 23,
+            record_after_ns: 50 * MS,
+            is_new: false,
             unix_ns_at_zero: 0,
             bugs: NoBugs,
         }
@@ -99,6 +107,8 @@ impl Config {
             slice: self.slice,
             largest_clock: self.largest_clock,
             most_locks: self.most_locks,
+            record_after_ns: self.record_after_ns,
+            is_new: self.is_new,
             unix_ns_at_zero: self.unix_ns_at_zero,
             bugs,
         }
@@ -154,6 +164,11 @@ impl<B: Bugs> Config<B> {
     /// A time of the member's clock as Unix time, in milliseconds.
     pub(crate) fn unix_ms(&self, at_ns: u64) -> u64 {
         self.unix_ns_at_zero.saturating_add(at_ns) / 1_000_000
+    }
+
+    /// The reading of the member's clock at a Unix time, in milliseconds.
+    pub(crate) fn clock_ns(&self, unix_ms: u64) -> u64 {
+        unix_ms.saturating_mul(1_000_000).saturating_sub(self.unix_ns_at_zero)
     }
 
     /// Whether a safeguard is left out; the constant `false` outside of simulations.

@@ -5,7 +5,10 @@
 //! member passes.
 
 use crate::member::{Member, Message};
-use crate::{Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, View};
+use crate::{
+    Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, StartHold, ToMember,
+    View,
+};
 use core::fmt;
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
@@ -28,6 +31,8 @@ pub enum FrameFault {
     LeaseTooLong,
     /// It asks to join, and the member remembers as many joiners as it may.
     TooManyJoiners,
+    /// It relays a request for a lock name that is not served.
+    RelayedName,
     /// It is a reply with a lock name that is not served.
     ReplyName,
     /// It is a renewal that lists too many nodes.
@@ -57,6 +62,7 @@ impl FrameFault {
             Self::Recipient => "a frame for another member",
             Self::LeaseTooLong => "a lease longer than the cluster's setting",
             Self::TooManyJoiners => "a request to join beyond the limit of joiners",
+            Self::RelayedName => "a relayed request with an invalid lock name",
             Self::ReplyName => "a reply with an invalid lock name",
             Self::RenewalTooLong => "a renewal that lists too many nodes",
             Self::TooManyRenewals => "a renewal beyond the limit of the leader",
@@ -116,8 +122,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             Body::Report { chunk, .. } => {
                 chunk.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
-            Body::Start { chunk, .. } => {
-                chunk.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+            Body::Start { chunk, .. } => chunk.items.iter().try_for_each(check_start_hold),
+            Body::Relay { message: ToMember::Acquire { request, .. }, .. } if !request.lock.is_served() => {
+                Err(FrameFault::RelayedName)
             }
             Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } => {
                 check_message::<P>(message)
@@ -131,7 +138,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             | Body::Join
             | Body::More { .. }
             | Body::Link { .. }
-            | Body::Query { .. } => Ok(()),
+            | Body::Query { .. }
+            | Body::Relay { .. }
+            | Body::Relayed { .. }
+            | Body::NotHome { .. } => Ok(()),
         }
     }
 
@@ -162,6 +172,17 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     pub(crate) fn has_room_for(&self, lock: &LockName) -> bool {
         lock.is_served() && self.locks.has_room_for(lock, self.config.most_locks)
     }
+}
+
+/// Checks a hold at the start of a view, and its record if a member adopts it.
+fn check_start_hold(held: &StartHold) -> Verdict {
+    let Some(record) = &held.adopted else { return check_hold(&held.lock, held.mode, held.units) };
+    let same = record.lock == held.lock && record.mode == held.mode && record.home == held.node;
+    if !same || record.tag.check().is_err() || record.acquisition.session.is_resident() {
+        return Err(FrameFault::Hold);
+    }
+    // Only the first acquisition of a hold counts.
+    check_hold(&held.lock, held.mode, held.units.max(1))
 }
 
 /// Checks the name, the mode and the number of a hold in a report or a start.

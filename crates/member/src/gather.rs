@@ -2,8 +2,9 @@
 //! all missing members have expired.
 
 use crate::chunks::{Chunk, ChunkedList, ChunkedListBuilder, Reassembly};
-use crate::{BugSwitch, Bugs, Config, Node, ReportedHold, StartHold, View};
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::{BugSwitch, Bugs, Config, HoldRecord, Node, ReportedHold, SessionId, StartHold, View};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -20,6 +21,8 @@ struct Reporting {
 pub(crate) struct Gather {
     pub view: View,
     previous: View,
+    /// The adopted records of the table at the position of the view.
+    adopted: Vec<HoldRecord>,
     reports: BTreeMap<Node, Reporting>,
     /// The start, while it is built from the reports.
     building: Option<Building>,
@@ -33,12 +36,17 @@ pub(crate) struct Gather {
 struct Building {
     reports: VecDeque<(Node, VecDeque<Arc<[ReportedHold]>>)>,
     done: usize,
+    /// Recorded holds that their homes do not know yet.
+    adopted: VecDeque<HoldRecord>,
+    /// The holds of `adopted` that are in the start: their session, and the number of their first acquisition.
+    counted: BTreeSet<(SessionId, u64)>,
     start: ChunkedListBuilder<StartHold>,
 }
 
 impl Gather {
-    pub fn new(view: View, previous: View) -> Self {
-        Self { view, previous, reports: BTreeMap::new(), building: None, start: None, started_ns: None }
+    pub fn new(view: View, previous: View, adopted: Vec<HoldRecord>) -> Self {
+        let reports = BTreeMap::new();
+        Self { view, previous, adopted, reports, building: None, start: None, started_ns: None }
     }
 
     /// Whether the view has started: the start is complete and being sent.
@@ -133,8 +141,28 @@ impl Gather {
         }
         let complete = self.reports.iter_mut().filter(|(_, reporting)| reporting.holds.is_complete());
         let reports = complete.map(|(&node, reporting)| (node, reporting.holds.items().into_chunks().into()));
-        self.building =
-            Some(Building { reports: reports.collect(), done: 0, start: ChunkedListBuilder::default() });
+        let reports = reports.collect();
+        self.building = Some(Building {
+            reports,
+            done: 0,
+            adopted: self.unknown_to_their_homes(config).into(),
+            counted: BTreeSet::new(),
+            start: ChunkedListBuilder::default(),
+        });
+    }
+
+    /// The adopted records that are not in the report of their home. A home reports the holds that it had in its
+    /// installed view. It does not know a hold that it was given later: by this view, or by an earlier one that it never
+    /// installed.
+    fn unknown_to_their_homes(&mut self, config: &Config<impl Bugs>) -> Vec<HoldRecord> {
+        let missing_only = config.has(BugSwitch::TableForMissingOnly);
+        let epoch = self.view.epoch;
+        let mut adopted = core::mem::take(&mut self.adopted);
+        adopted.retain(|record| {
+            let installed = self.reports.get(&record.home).map_or(0, |reporting| reporting.installed);
+            record.epoch > installed && (!missing_only || record.epoch == epoch)
+        });
+        adopted
     }
 
     /// Adds up to `most` holds to the start. Returns their number. With the last one, the view starts.
@@ -148,7 +176,7 @@ impl Gather {
             };
             for holding in chunk.iter().skip(building.done).take(most - taken) {
                 let ReportedHold { lock, mode, units } = holding.clone();
-                let held = StartHold { lock, node: *node, mode, units };
+                let held = StartHold { lock, node: *node, mode, units, adopted: None };
                 let bytes = held.bytes();
                 building.start.push(held, bytes, chunk_bytes);
                 (taken, building.done) = (taken + 1, building.done + 1);
@@ -158,6 +186,18 @@ impl Gather {
             }
             building.done = 0;
             chunks.pop_front();
+        }
+        while let Some(record) = building.adopted.pop_front() {
+            let first = building.counted.insert((record.acquisition.session, record.hold));
+            let (lock, node, mode) = (record.lock.clone(), record.home, record.mode);
+            let held =
+                StartHold { lock, node, mode, units: u32::from(first), adopted: Some(Box::new(record)) };
+            let bytes = held.bytes();
+            building.start.push(held, bytes, chunk_bytes);
+            taken += 1;
+            if taken >= most {
+                return taken;
+            }
         }
         self.start = self.building.take().map(|building| building.start.finish());
         self.started_ns = Some(now);

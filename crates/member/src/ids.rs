@@ -34,10 +34,15 @@ impl fmt::Display for Node {
 /// The index of the member that has the lock's first token or receives the first requests: by the hash (FNV-1a) of the
 /// lock's name.
 pub(crate) fn home(lock: &LockName, members: usize) -> usize {
-    let hash = lock.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    place(lock.name.bytes(), members)
+}
+
+/// An index below `places`, by the hash (FNV-1a) of these bytes.
+pub(crate) fn place(bytes: impl Iterator<Item = u8>, places: usize) -> usize {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    (hash % members as u64) as usize
+    (hash % places as u64) as usize
 }
 
 #[cfg(test)]

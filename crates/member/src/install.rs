@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::member::{Member, Message, ViewState};
 use crate::slices::Trash;
 use crate::table::LockId;
-use crate::{Body, BugSwitch, Bugs, Node, Note, Out, ReportedHold, StartHold};
+use crate::{Body, BugSwitch, Bugs, Node, Note, Out, ReportedHold, StartHold, View};
 use alloc::collections::BTreeSet;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
@@ -75,7 +75,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     pub(crate) fn continue_installing(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let ViewState::Frozen(_, frozen) = &mut self.view_state else { return };
         let Some(mut installing) = frozen.installing.take() else { return };
-        let done = self.index_start(&mut installing) && self.make_ready(&mut installing);
+        let done = self.index_start(now, &mut installing) && self.make_ready(&mut installing);
         if done {
             return self.begin_view(now, installing.order, out);
         }
@@ -84,8 +84,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
     }
 
-    /// Indexes the holds of the start by their locks. Returns whether all of them are indexed.
-    fn index_start(&mut self, installing: &mut Installing) -> bool {
+    /// Indexes the holds of the start by their locks, and adopts those that this member gets. Returns whether all of them
+    /// are indexed.
+    fn index_start(&mut self, now: u64, installing: &mut Installing) -> bool {
         let (chunk, place) = &mut installing.indexed;
         while *chunk < self.locks.start_holds().count() {
             if !self.has_budget() {
@@ -93,12 +94,22 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             }
             self.spend(1);
             if self.locks.index_start(*chunk, *place) {
+                self.adopt_from_start(now, *chunk, *place);
                 *place += 1;
             } else {
                 (*chunk, *place) = (*chunk + 1, 0);
             }
         }
         true
+    }
+
+    fn adopt_from_start(&mut self, now: u64, chunk: u32, place: u32) {
+        let ViewState::Frozen(View { epoch, .. }, _) = &self.view_state else { return };
+        let (epoch, held) = (*epoch, self.locks.start_holds().at(chunk, place));
+        let record = held.filter(|held| held.node == self.me).and_then(|held| held.adopted.clone());
+        if let Some(record) = record {
+            self.adopt(now, epoch, &record);
+        }
     }
 
     /// Resets the algorithms of the locks in use, and deactivates the others. Returns whether all locks are done.
@@ -136,6 +147,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         out.notes.push(Note::Installed { epoch });
         self.installed = epoch;
         self.installed_ns = now;
+        self.recording.begin_view();
         // Other members may need long to install many holds: a silent link is not a failure before that time.
         let holds = self.locks.start_holds().len() as u64;
         self.links_count_from_ns = now.saturating_add(self.config.install_ns.saturating_mul(holds));

@@ -191,7 +191,10 @@ impl Leader {
         }
         let own_only = config.has(BugSwitch::FounderWaitsForOwnLease);
         let longest = if own_only { config.cluster.lease_ns } else { config.cluster.longest_lease_ns };
-        self.since_ns.saturating_add(config.outwait(longest))
+        // The last lease of the lost cluster may have promised recorded holds for their whole time to live.
+        let no_records = config.is_new || own_only || config.has(BugSwitch::FounderIgnoresTtl);
+        let ttl = if no_records { 0 } else { config.outwait(config.cluster.longest_ttl_ns) };
+        self.since_ns.saturating_add(config.outwait(longest)).saturating_add(ttl)
     }
 
     /// The lease lengths that the next view inherits: only those of the present settings, once every lease from
@@ -340,11 +343,13 @@ impl Leader {
     }
 
     /// Whether a member's table is full of idle locks, and a view that drops them would start at once: every member
-    /// is reachable and runs in the present view.
+    /// is reachable, runs in the present view, and got a lease in it. Without the last condition, views in quick
+    /// succession would leave every renewal with an old epoch, and the leases would expire.
     fn has_full_table(&self, now: u64, applied: &View, config: &Config<impl Bugs>) -> bool {
         let present = |node: &Node| {
+            let leased = self.answered.get(node).is_some_and(|&read| read >= self.applied_ns);
             let lately = |&&(at, ref renewal): &&(u64, Renewal)| {
-                now <= at + 2 * config.cluster.renewal_ns && renewal.installed == applied.epoch
+                now <= at + 2 * config.cluster.renewal_ns && renewal.installed == applied.epoch && leased
             };
             self.renewals.get(node).filter(lately).map(|(_, renewal)| renewal.table_full)
         };

@@ -1,13 +1,17 @@
 //! A planned leave: no view change waits for the lease of a member that has sent its departure notice.
 //!
-//! The notice is the flag `drained` of the member's renewals. With it, the member guarantees that none of its
-//! clients uses a lock, now or later in this incarnation: it has no hold, has given up its lease, and accepts no
-//! other one. The guarantee never becomes untrue, so the message may be late, duplicated, and sent to any leader. It
+//! The notice is the flag `drained` of the member's renewals. With it, the member guarantees that every lock that a
+//! client of it uses, now or later in this incarnation, is recorded: the view without the member gives these holds to
+//! another one. The member has given up its lease, and accepts no other one. The guarantee never becomes untrue, so the
+//! message may be late, duplicated, and sent to any leader. It
 //! does not extend to other incarnations of the member. Tokens at the member need no care: the view without it starts
 //! every lock again.
 
+use crate::lock::Hold;
 use crate::member::{Member, Message, ViewState};
-use crate::{BugSwitch, Bugs, Ended, Node, Note, Out, PortRequest, SessionId};
+use crate::session::{Session, Stage};
+use crate::{Acquisition, BugSwitch, Bugs, Ended, Node, Note, Out, PortRequest, SessionId};
+use alloc::vec::Vec;
 use core::ops::Bound;
 use lockkeeper_core::MutualExclusion;
 
@@ -21,9 +25,11 @@ pub(crate) struct Leave {
     pub departed_ns: Option<u64>,
     /// Number of active locks, from the first one on, whose waiters are still to be cancelled.
     waiters: usize,
-    /// Whether all sessions are being checked, and the last one that was.
+    /// Whether all sessions are being checked, the last one that was, and whether one of them has a hold that is not
+    /// recorded.
     looks: bool,
     after: Option<SessionId>,
+    blocked: bool,
 }
 
 impl Leave {
@@ -34,8 +40,8 @@ impl Leave {
 }
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
-    /// Begins a planned leave. The member grants nothing any more, and its waiters are cancelled so that they request
-    /// elsewhere.
+    /// Begins a planned leave. The member grants nothing any more, its waiters are cancelled so that they request
+    /// elsewhere, and the holds of its clients are recorded.
     pub(crate) fn leave(&mut self, now: u64, timeout_ns: u64, out: &mut Out<Message<P>>) {
         let until = now.saturating_add(timeout_ns);
         if let Some(leave) = &mut self.leave {
@@ -49,6 +55,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 waiters,
                 looks: false,
                 after: None,
+                blocked: false,
             });
         }
         self.continue_leaving(now, out);
@@ -92,7 +99,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             let waiting = self.locks.active_at(last.wrapping_sub(1));
             match waiting.and_then(|(_, _, active)| active.queue.front()).map(|waiter| waiter.acquisition) {
                 Some(acquisition) => self.cancel(now, acquisition, Ended::Leaving, out),
-                None => self.leave = Some(Leave { waiters: last.saturating_sub(1), ..leave }),
+                None => {
+                    self.leave = Some(Leave { waiters: last.saturating_sub(1), ..leave });
+                    self.record_holds_at(last.wrapping_sub(1));
+                }
             }
         }
         while let Some(Leave { timeout_at_ns, looks: true, after, .. }) = self.leave {
@@ -102,25 +112,45 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             self.spend(1);
             let rest = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
             let Some((&id, session)) = self.sessions.range(rest).next() else {
+                let in_use = self.config.has(BugSwitch::LeavesInUse);
                 if let Some(leave) = &mut self.leave {
                     (leave.looks, leave.after) = (false, None);
+                    if !core::mem::replace(&mut leave.blocked, false) || in_use {
+                        self.send_departure_notice(now, out);
+                    }
                 }
-                break;
+                return;
             };
             // A session without a hold ends although its lease runs: a lease without a hold protects nothing.
             let over = now >= timeout_at_ns && now >= self.promised_until_ns(session);
-            let ends = session.is_done() || over;
+            let moves = self.is_recorded(id, session);
+            let ends = session.is_done() || over && !moves;
             if let Some(leave) = &mut self.leave {
                 leave.after = Some(id);
+                leave.blocked |= !ends && !moves;
             }
             if ends {
                 self.end_session(now, id, out);
             }
         }
-        self.send_departure_notice(now, out);
     }
 
-    /// Sends the departure notice once no session and no hold is left.
+    /// Records the holds of an active lock.
+    fn record_holds_at(&mut self, place: usize) {
+        let Some((_, _, active)) = self.locks.active_at(place) else { return };
+        let held: Vec<Acquisition> = active.holds.iter().flat_map(Hold::acquisitions).collect();
+        self.spend(held.len());
+        held.into_iter().for_each(|acquisition| self.want_record(acquisition));
+    }
+
+    /// Whether every hold of a session is recorded, so that another member can adopt the session.
+    fn is_recorded(&self, id: SessionId, session: &Session) -> bool {
+        let mut open = session.acquisitions.iter().filter(|(_, stage)| !matches!(stage, Stage::Over(_)));
+        open.all(|(&number, _)| self.recording.is_committed(Acquisition { session: id, number }))
+            || self.config.has(BugSwitch::DepartsUnrecorded)
+    }
+
+    /// Sends the departure notice once every session has ended or can be adopted by another member.
     fn send_departure_notice(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(leave) = self.leave.filter(|leave| leave.departed_ns.is_none()) else { return };
         if matches!(self.view_state, ViewState::Outside) {
@@ -131,7 +161,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             }
             return;
         }
-        let used = !self.sessions.is_empty() || self.held > 0;
+        let writes = !self.recording.is_done() && !self.config.has(BugSwitch::DepartsUnrecorded);
+        let used = !self.ending.is_empty() || writes || self.running().is_none();
         if used && !self.config.has(BugSwitch::LeavesInUse) {
             return;
         }

@@ -26,6 +26,9 @@
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
 //! | `table`, `index`, `capacity` | all locks of a view, by name; the view change when the table is full of idle locks |
 //! | `session`, `clients` | a client's session at its member |
+//! | [`records`], `recording` | the table of recorded holds; which holds a member records, and when their locks are free |
+//! | `adoption` | sessions and holds of an excluded member, at the member that adopts them |
+//! | `relay` | messages of clients whose session is at another member |
 //! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; more fences for a hold |
 //! | `frame_validation` | validation of frames from other members |
 //! | `journal` | the locks that have changed, for watchers |
@@ -35,6 +38,7 @@
 
 extern crate alloc;
 
+mod adoption;
 mod capacity;
 pub mod chunks;
 mod clients;
@@ -55,6 +59,9 @@ mod locks;
 pub mod member;
 pub mod messages;
 pub mod query;
+mod recording;
+pub mod records;
+mod relay;
 mod resident;
 mod session;
 pub mod settings;
@@ -70,7 +77,7 @@ pub use ids::{MemberId, Node};
 pub use link::Packet;
 pub use lockkeeper_session::{
     Acquisition, BadText, BugSwitch, Bugs, Ended, Fence, Generation, LONGEST_NAME, LONGEST_TAG, LockMode,
-    LockName, LockRequest, NoBugs, SessionId, Tag, ToClient, ToMember, check_name, check_tag,
+    LockName, LockRequest, NoBugs, Proof, SessionId, Tag, ToClient, ToMember, check_name, check_tag,
 };
 pub use member::Member;
 pub use messages::*;
@@ -78,6 +85,7 @@ pub use query::{
     LockList, LockScan, LockStatus, Participant, Query, Reply, WaitCause, WaitExplanation, WaitGraph,
     waiters, why,
 };
+pub use records::{HoldRecord, HoldTable, RecordChange, RecordOutcome, RecordWrite};
 pub use resident::{NoFence, NotOpened};
 pub use settings::{ClusterSettings, Inherited, SettingsError, certainly_left};
 pub use view::View;

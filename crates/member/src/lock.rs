@@ -16,6 +16,8 @@ pub(crate) struct Waiter {
     pub longest_hold_ns: Option<u64>,
     /// Number of further entries that the client asked for as a delegation.
     pub delegated_entries: u32,
+    /// The time to live of the hold, if it is recorded; 0 if it must not be.
+    pub ttl_ns: u64,
     /// Whether the request is a non-blocking one: it waits only for the reply to a recall of an idle delegation.
     pub non_blocking: bool,
     pub tag: Tag,
@@ -32,12 +34,21 @@ pub(crate) struct Hold {
     pub acquisition: Option<Acquisition>,
     /// Further acquisitions of the same session (reentrant requests).
     pub again: Vec<Acquisition>,
+    /// Acquisitions that have ended for the client, and whose records may still be in the table. The lock is not free
+    /// before they have ended there, too: a view change would give it back to the client.
+    pub ending: Vec<Acquisition>,
+    /// The number of the first acquisition.
+    pub number: u64,
+    /// The time to live, if the hold is recorded; 0 if it must not be.
+    pub ttl_ns: u64,
     pub mode: LockMode,
     pub fence: Option<Fence>,
     /// Number of further entries that the client may make under its delegation; 0 once a recall was sent.
     pub delegated_entries: u32,
     /// Whether the hold was granted with a delegation.
     pub was_delegated: bool,
+    /// Whether the client uses the hold, as far as the member knows: a delegation may be idle.
+    pub in_use: bool,
     pub tag: Tag,
     pub since_ns: u64,
     /// Deadline after which the hold is revoked, if the request set one.
@@ -57,6 +68,11 @@ impl Hold {
         self.acquisitions().any(|held| held == acquisition)
     }
 
+    /// Whether the hold has ended for its client and in the table.
+    pub fn is_over(&self) -> bool {
+        self.acquisition.is_none() && self.ending.is_empty()
+    }
+
     /// Removes one acquisition from the hold.
     pub fn end(&mut self, acquisition: Acquisition) {
         if self.acquisition == Some(acquisition) {
@@ -71,6 +87,7 @@ impl Hold {
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub acquisition: Acquisition,
+    pub ttl_ns: u64,
     pub fence: Option<Fence>,
     pub delegated_entries: u32,
     /// Whether another client waits already.
@@ -361,6 +378,7 @@ impl<P: MutualExclusion> Lock<P> {
         let timeout_at_ns = waiter.timeout_at_ns;
         effects.grants.push(Grant {
             acquisition,
+            ttl_ns: waiter.ttl_ns,
             fence,
             delegated_entries,
             contended: others_wait,
@@ -370,10 +388,14 @@ impl<P: MutualExclusion> Lock<P> {
         active.holds.push(Hold {
             acquisition: Some(acquisition),
             again: Vec::new(),
+            ending: Vec::new(),
+            number: acquisition.number,
+            ttl_ns: waiter.ttl_ns,
             mode: waiter.mode,
             fence,
             delegated_entries: if others_wait { 0 } else { delegated_entries },
             was_delegated: delegated_entries > 0,
+            in_use: delegated_entries == 0,
             tag: waiter.tag,
             since_ns: rules.now,
             longest_until_ns,

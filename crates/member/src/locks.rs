@@ -21,9 +21,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
         let Some(view) = self.running() else { return };
         let holders = self.locks.holders_at_start(id);
-        let mut holders: Vec<_> =
-            holders.filter_map(|held| Some((view.site(held.node)?, held.mode, held.units))).collect();
-        holders.sort_unstable();
+        let holders = holders.filter_map(|held| Some((view.site(held.node)?, held.mode, held.units)));
+        let mut holders = merged(holders.filter(|&(_, _, units)| units > 0).collect());
         let Some(context) = &mut self.context else { return };
         let active = &self.locks.get(id).active;
         let held = active.as_ref().is_some_and(|active| !active.holds.is_empty());
@@ -44,7 +43,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         // then gives the unused entries back.
         if let Some(active) = &mut lock.active {
             let before = active.holds.len();
-            active.holds.retain(|hold| hold.acquisition.is_some());
+            active.holds.retain(|hold| !hold.is_over());
             self.held -= before - active.holds.len();
         }
         // No request reaches a token that circulates without requests: the home has to be notified that the lock is
@@ -128,6 +127,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             if let Some(at) = grant.longest_until_ns {
                 self.timers.insert((at, Timer::LongestHold(grant.acquisition)));
             }
+            if grant.ttl_ns > 0 {
+                self.young_holds.push_back((now, grant.acquisition));
+            }
             let (fence, delegated_entries, contended) =
                 (grant.fence, grant.delegated_entries, grant.contended);
             out.clients.push((
@@ -166,4 +168,16 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let packet = link.send(now, message);
         self.send(node, Body::Link { epoch, packet }, out);
     }
+}
+
+/// Sorts the holders of a lock at the start of a view, and adds up the units of each site: a member may have reported
+/// holds of its own and adopted others.
+fn merged(mut holders: Vec<(SiteId, LockMode, u32)>) -> Vec<(SiteId, LockMode, u32)> {
+    holders.sort_unstable();
+    holders.dedup_by(|next, first| {
+        let same = (next.0, next.1) == (first.0, first.1);
+        first.2 += if same { next.2 } else { 0 };
+        same
+    });
+    holders
 }

@@ -8,13 +8,15 @@ use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Effects;
 use crate::query::{PendingQuery, Reply};
+use crate::recording::Recording;
+use crate::relay::Relay;
 use crate::session::Session;
 use crate::slices::{Listed, Sending, Trash};
 use crate::table::{LockId, Locks};
 use crate::views::ReportChunk;
 use crate::{
-    Acquisition, Body, BugSwitch, Bugs, ClusterSettings, Config, Event, Frame, LockMessage, MemberId, NoBugs,
-    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, SettingsError, View,
+    Acquisition, Body, BugSwitch, Bugs, ClusterSettings, Config, Event, Frame, HoldRecord, LockMessage,
+    MemberId, NoBugs, Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, SettingsError, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -120,6 +122,13 @@ pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
     /// A link without progress counts as a failure from this time on.
     pub(crate) links_count_from_ns: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    /// Holds that may have to be recorded, each with the time since which it is in use.
+    pub(crate) young_holds: VecDeque<(u64, Acquisition)>,
+    pub(crate) recording: Recording,
+    /// Sessions at other members, of clients that are connected to this one.
+    pub(crate) relays: BTreeMap<SessionId, Relay>,
+    /// Whether a client of a session here is connected to another member.
+    pub(crate) relayed_sessions: bool,
     /// The timers, by time.
     pub(crate) timers: BTreeSet<(u64, Timer)>,
     /// Locks with a waiter that could be granted if the lease ran.
@@ -197,6 +206,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             held: 0,
             links_count_from_ns: 0,
             sessions: BTreeMap::new(),
+            young_holds: VecDeque::new(),
+            recording: Recording::default(),
+            relays: BTreeMap::new(),
+            relayed_sessions: false,
             timers: BTreeSet::new(),
             parked: VecDeque::new(),
             clock_full: false,
@@ -253,7 +266,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let (busy, tick) = (self.is_at_work(), matches!(event, Event::Tick));
         match event {
             Event::Frame(frame) => self.frame(now, frame, out),
-            Event::Client(session, message) => self.client(now, session, message, out),
+            Event::Client(session, proof, message) => self.client_message(now, session, proof, message, out),
             Event::Port(event) => self.port(now, event, out),
             Event::Tick => {}
             Event::Peers(peers) => self.peers(now, peers),
@@ -278,6 +291,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 break;
             }
         }
+        self.write_records(now, out);
+        self.route_to_clients(out);
         self.tidy_up();
         out.work = core::mem::take(&mut self.work);
         if tick && out.work == 0 {
@@ -395,6 +410,11 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             Body::Start { epoch, chunk } => self.start(from, epoch, chunk, out),
             Body::More { epoch, chunk } => self.send_start(from, epoch, chunk),
             Body::Link { .. } => self.linked(now, frame, out),
+            Body::Relay { session, proof, message } => {
+                self.receive_relay(now, from, (session, proof, message), out);
+            }
+            Body::Relayed { session, message } => self.receive_relayed(from, session, message, out),
+            Body::NotHome { session, epoch } => self.receive_not_home(now, from, session, epoch, out),
             Body::Query { number, query } => self.receive_query(from, number, query),
             Body::Reply { number, locks, left_out } => {
                 self.receive_reply(number, Reply { node: from, locks, left_out }, out)
@@ -420,17 +440,22 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 self.next_renewal_ns = now;
                 self.next_beat_ns = now;
                 if self.config.has(BugSwitch::TwoCoordinators) && self.applied.epoch > 0 {
-                    self.begin_gather(self.applied.clone(), self.applied.clone(), out);
+                    self.begin_gather(self.applied.clone(), self.applied.clone(), Vec::new(), out);
                 }
             }
             PortEvent::Deposed => self.retire(),
             PortEvent::Confirmed { number } => self.confirmed(now, number, out),
-            PortEvent::Decided(view) => self.decided(now, view, out),
+            PortEvent::Decided { view, adopted } => self.decided(now, view, adopted, out),
+            PortEvent::Written { home, sequence, outcomes } => {
+                if home == self.me {
+                    self.written(now, sequence, &outcomes, out);
+                }
+            }
         }
     }
 
     /// Handles a decided view. Its coordinator begins to gather the reports.
-    fn decided(&mut self, now: u64, view: View, out: &mut Out<Message<P>>) {
+    fn decided(&mut self, now: u64, view: View, adopted: Vec<HoldRecord>, out: &mut Out<Message<P>>) {
         if view.epoch <= self.applied.epoch {
             return;
         }
@@ -442,7 +467,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         self.learn(view.clone(), out);
         let term = self.leader.as_ref().map(|leader| leader.term);
         if view.coordinator == self.me && term == Some(view.term) {
-            self.begin_gather(view, previous, out);
+            self.begin_gather(view, previous, adopted, out);
         }
     }
 
@@ -458,6 +483,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             return;
         }
         self.next_beat_ns = now + self.config.resend_ns;
+        self.record_long_holds(now);
+        self.drop_old_relays(now);
         self.resend(now, self.config.resend_ns, None);
         if now >= self.next_renewal_ns {
             self.next_renewal_ns = now + self.config.cluster.renewal_ns;

@@ -2,9 +2,10 @@
 //! messages between clients and members.
 
 use crate::{
-    Acquisition, Chunk, ChunkedList, LockList, LockMode, LockName, MemberId, Node, Packet, Query, Reply,
-    SessionId, ToClient, ToMember, View,
+    Acquisition, Chunk, ChunkedList, HoldRecord, LockList, LockMode, LockName, MemberId, Node, Packet, Proof,
+    Query, RecordOutcome, RecordWrite, Reply, SessionId, ToClient, ToMember, View,
 };
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate_messages::Message;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,30 @@ pub enum Body<M> {
         /// Number of further locks for which the frame has no room.
         left_out: u64,
     },
+    /// A message of a client that is connected to the sender, for a session at another member. Sent to every member
+    /// while the session's member is not known.
+    Relay {
+        /// The session.
+        session: SessionId,
+        /// The client's proof.
+        proof: Proof,
+        /// The message.
+        message: ToMember,
+    },
+    /// A message to a client that is connected to the recipient, from the member that has its session.
+    Relayed {
+        /// The session.
+        session: SessionId,
+        /// The message.
+        message: ToClient,
+    },
+    /// The answer to a relayed message: the sender runs in this epoch and does not have the session.
+    NotHome {
+        /// The session.
+        session: SessionId,
+        /// The epoch.
+        epoch: u64,
+    },
 }
 
 /// A member's request to the leader to renew its lease, with a report of its state.
@@ -146,7 +171,7 @@ impl ReportedHold {
 }
 
 /// A lock that is held at the start of a view.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartHold {
     /// The lock's name.
     pub lock: LockName,
@@ -156,12 +181,18 @@ pub struct StartHold {
     pub mode: LockMode,
     /// The number of holds at that member.
     pub units: u32,
+    /// The record of the hold, if the member adopts it with this start. Several acquisitions of one hold are listed one
+    /// by one, and only the first of them has a unit.
+    pub adopted: Option<Box<HoldRecord>>,
 }
 
 impl StartHold {
     /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.lock.name.len() + 32
+        let adopted = self.adopted.as_ref().map_or(0, |record| {
+            record.lock.name.len() + record.tag.owner.len() + record.tag.purpose.len() + 128
+        });
+        self.lock.name.len() + 32 + adopted
     }
 }
 
@@ -188,8 +219,23 @@ pub enum LockContent<M> {
 /// An event from consensus to a member. The duties of consensus are numbered at [`Member`](crate::Member).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortEvent {
-    /// A view is decided. Views are reported in order, perhaps late.
-    Decided(View),
+    /// A view is decided. Views are reported in order, perhaps late. `adopted` is for the view's coordinator: the
+    /// [adopted](crate::HoldTable::adopted) records of the table at the position of the view in the log.
+    Decided {
+        /// The view.
+        view: View,
+        /// The adopted records; empty at members that do not coordinate the view.
+        adopted: Vec<HoldRecord>,
+    },
+    /// The write of this number was applied, with these results of its changes.
+    Written {
+        /// The member that made the write, in this incarnation.
+        home: Node,
+        /// The number of the write.
+        sequence: u64,
+        /// The results, in the order of the changes.
+        outcomes: Vec<RecordOutcome>,
+    },
     /// This process leads in this term, and every view decided before was reported to it.
     Leading {
         /// The term.
@@ -218,6 +264,9 @@ pub enum PortRequest {
         /// The term.
         term: u64,
     },
+    /// Apply this batch of changes to the table of recorded holds, at any time after the entries before it in the log.
+    /// Answered with [`PortEvent::Written`]; an answer may be lost, and the member repeats the request.
+    Write(RecordWrite),
     /// This process leaves: transfer the leadership, if another voter can lead, and do not become the leader again.
     /// Repeated until that has happened.
     StepDown {
@@ -231,8 +280,8 @@ pub enum PortRequest {
 pub enum Event<M> {
     /// A frame of another member.
     Frame(Frame<M>),
-    /// A message of a client.
-    Client(SessionId, ToMember),
+    /// A message of a client, which the driver has authenticated: the session is one of its own.
+    Client(SessionId, Proof, ToMember),
     /// An event of consensus.
     Port(PortEvent),
     /// Time has passed.
@@ -260,6 +309,7 @@ pub enum Event<M> {
 
 /// A notification for logs, metrics and the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "notes are rare, and the driver consumes them at once")]
 pub enum Note {
     /// This member has frozen for a view.
     Frozen {

@@ -7,7 +7,7 @@
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Bugs, Fence, Generation, LockMode, SessionId};
+use crate::{Acquisition, Bugs, Fence, LockMode, SessionId};
 use lockkeeper_core::MutualExclusion;
 
 /// The reason why no further fence can be drawn for a hold.
@@ -43,8 +43,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         if self.leave.is_some() {
             return Err(NotOpened::Leaving);
         }
-        let generation = Generation { incarnation: self.me.incarnation, number: self.next_generation };
-        self.next_generation += 1;
+        let generation = self.new_generation();
         self.sessions
             .insert(id, Session { generation, last_message_ns: now, resident: true, ..Session::default() });
         Ok(())

@@ -1,7 +1,7 @@
 //! A client's session, as its member stores it.
 
 use crate::table::LockId;
-use crate::{BugSwitch, Bugs, Config, Ended, Generation};
+use crate::{BugSwitch, Bugs, Config, Ended, Generation, Node, Proof};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -17,11 +17,25 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub generation: Generation,
+    /// The proof of the client that opened the session.
+    pub proof: Proof,
+    /// The member that the client is connected to, if it is not this one.
+    pub via: Option<Node>,
+    /// The epoch in which this member has adopted the session; 0 if it was opened here.
+    pub adopted_in: u64,
+    /// Number of records of its holds that were committed here.
+    pub recorded: u64,
+    /// When recorded holds were last promised for their time to live, by this member or a previous one.
+    pub durably_promised_ns: Option<u64>,
+    /// While holds of a silent client are ended one by one: the last acquisition that was examined.
+    pub examined: Option<u64>,
     pub acquisitions: BTreeMap<u64, Stage>,
     /// The client knows the outcome of every acquisition with a lower number.
     pub settled: u64,
     /// The time, on this member's clock, until which the client may use its holds.
     pub promised_until_ns: u64,
+    /// When the client sent its last keep-alive, on its own clock.
+    pub keep_alive_sent_ns: Option<u64>,
     /// When the last message of the client arrived.
     pub last_message_ns: u64,
     /// Revoked acquisitions, listed in every answer to a keep-alive until the client releases them.
@@ -55,6 +69,11 @@ impl Session {
             return now >= self.last_message_ns.saturating_add(config.session_ns() / 2);
         }
         now >= self.promised_until_ns && now >= self.last_message_ns.saturating_add(config.session_ns())
+    }
+
+    /// The time until which the client may use a recorded hold with this time to live.
+    pub fn record_promised_until_ns(&self, ttl_ns: u64, config: &Config<impl Bugs>) -> u64 {
+        self.durably_promised_ns.map_or(0, |at| at.saturating_add(config.outwait(ttl_ns)))
     }
 
     /// Forgets acquisitions below this number, whose outcome the client knows: at most `most` of them, the rest with

@@ -27,6 +27,11 @@ pub struct ClusterSettings {
     /// The longest lease that these members may ever have set. The founder of a cluster waits for it before the first
     /// view starts: the members may have lost all their disks, and with them the knowledge of the lease in force.
     pub longest_lease_ns: u64,
+    /// The shortest time to live of a recorded hold: a request for less gets this, or the lease if that is longer.
+    pub shortest_ttl_ns: u64,
+    /// The longest time to live of a recorded hold: a request for more gets this. A waiter waits for it after a crash of
+    /// the holder.
+    pub longest_ttl_ns: u64,
     /// The interval at which a member renews its lease.
     pub renewal_ns: u64,
     /// The time without a renewal after which the leader excludes a member.
@@ -64,6 +69,13 @@ pub enum SettingsError {
         lease_ns: u64,
         /// The longest lease that the members may ever have set.
         longest_lease_ns: u64,
+    },
+    /// The shortest time to live is 0 or above the longest, or that one is longer than any time may be.
+    TtlOutOfRange {
+        /// The shortest time to live.
+        shortest_ns: u64,
+        /// The longest time to live.
+        longest_ns: u64,
     },
     /// The silence is shorter than two renewals.
     SilenceTooShort {
@@ -120,6 +132,14 @@ impl fmt::Display for SettingsError {
                 longest_lease_ns / NS_PER_MS,
                 lease = lease_ns / NS_PER_MS,
             ),
+            Self::TtlOutOfRange { shortest_ns, longest_ns } => write!(
+                f,
+                "the times to live from {} to {} ms are not possible: the shortest must be above 0 and at most the \
+                 longest, and that at most {} s",
+                shortest_ns / NS_PER_MS,
+                longest_ns / NS_PER_MS,
+                LONGEST_LEASE_NS / NS_PER_SECOND
+            ),
             Self::SilenceTooShort { .. } => f.write_str(
                 "one lost renewal would exclude a member: the silence must be at least two renewals",
             ),
@@ -159,6 +179,8 @@ impl Default for ClusterSettings {
             algorithm: Vec::new(),
             lease_ns: 1_200 * MS,
             longest_lease_ns: 1_200 * MS,
+            shortest_ttl_ns: 1_000 * MS,
+            longest_ttl_ns: 60_000 * MS,
             renewal_ns: 200 * MS,
             silence_ns: 700 * MS,
             settle_ns: 500 * MS,
@@ -181,6 +203,13 @@ impl ClusterSettings {
             let (lease_ns, longest_lease_ns) = (self.lease_ns, self.longest_lease_ns);
             return Err(SettingsError::LeaseAboveLongest { lease_ns, longest_lease_ns });
         }
+        if self.shortest_ttl_ns == 0
+            || self.shortest_ttl_ns > self.longest_ttl_ns
+            || self.longest_ttl_ns > LONGEST_LEASE_NS
+        {
+            let (shortest_ns, longest_ns) = (self.shortest_ttl_ns, self.longest_ttl_ns);
+            return Err(SettingsError::TtlOutOfRange { shortest_ns, longest_ns });
+        }
         if self.renewal_ns == 0 || self.silence_ns < self.renewal_ns.saturating_mul(2) {
             let (renewal_ns, silence_ns) = (self.renewal_ns, self.silence_ns);
             return Err(SettingsError::SilenceTooShort { renewal_ns, silence_ns });
@@ -189,6 +218,17 @@ impl ClusterSettings {
             return Err(SettingsError::TimeTooLong { time_ns: self.silence_ns.max(self.settle_ns) });
         }
         Ok(())
+    }
+
+    /// The least time to live in force: a hold is promised for the lease in any case.
+    pub fn least_ttl_ns(&self) -> u64 {
+        self.shortest_ttl_ns.max(self.lease_ns)
+    }
+
+    /// The time to live in force for a request: within the limits of these settings; 0 for a hold that is never recorded.
+    pub fn ttl_in_force_ns(&self, requested_ns: u64) -> u64 {
+        let least = self.least_ttl_ns();
+        if requested_ns == 0 { 0 } else { requested_ns.clamp(least, self.longest_ttl_ns.max(least)) }
     }
 
     /// The differences to other settings, for an error message: `algorithm raymond instead of naimi-trehel, lease
@@ -202,6 +242,8 @@ impl ClusterSettings {
         let times = [
             ("lease", self.lease_ns, other.lease_ns),
             ("longest_lease", self.longest_lease_ns, other.longest_lease_ns),
+            ("shortest_ttl", self.shortest_ttl_ns, other.shortest_ttl_ns),
+            ("longest_ttl", self.longest_ttl_ns, other.longest_ttl_ns),
             ("renewal", self.renewal_ns, other.renewal_ns),
             ("silence", self.silence_ns, other.silence_ns),
             ("settle", self.settle_ns, other.settle_ns),

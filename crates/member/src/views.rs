@@ -13,8 +13,8 @@ use crate::link::{AckTiming, Link};
 use crate::member::{Member, Message, Timer, ViewState};
 use crate::slices::Listed;
 use crate::{
-    Body, BugSwitch, Bugs, Chunk, Frame, MemberId, Node, Note, Out, Packet, Report, ReportedHold, StartHold,
-    View,
+    Body, BugSwitch, Bugs, Chunk, Frame, HoldRecord, MemberId, Node, Note, Out, Packet, Report, ReportedHold,
+    StartHold, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -176,9 +176,15 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     }
 
     /// As the coordinator of a new view: begins to gather the reports of its members.
-    pub(crate) fn begin_gather(&mut self, view: View, previous: View, out: &mut Out<Message<P>>) {
+    pub(crate) fn begin_gather(
+        &mut self,
+        view: View,
+        previous: View,
+        adopted: Vec<HoldRecord>,
+        out: &mut Out<Message<P>>,
+    ) {
         if let Some(leader) = &mut self.leader {
-            let before = leader.gather.replace(Gather::new(view, previous));
+            let before = leader.gather.replace(Gather::new(view, previous, adopted));
             if let Some(before) = before {
                 self.discard_gather(before);
             }

@@ -7,9 +7,9 @@
 use lockkeeper_core::SiteId;
 use lockkeeper_core::algorithms::gate_messages::{Content, Entry, Message, Register};
 use lockkeeper_member::{
-    Acquisition, Body, Chunk, ClusterSettings, Ended, Fence, Frame, Generation, Inherited, LockContent,
-    LockMessage, LockMode, LockName, LockRequest, LockStatus, MemberId, Node, Packet, Participant, Query,
-    Renewal, ReportedHold, SessionId, StartHold, Tag, ToClient, ToMember, View,
+    Acquisition, Body, Chunk, ClusterSettings, Ended, Fence, Frame, Generation, HoldRecord, Inherited,
+    LockContent, LockMessage, LockMode, LockName, LockRequest, LockStatus, MemberId, Node, Packet,
+    Participant, Proof, Query, Renewal, ReportedHold, SessionId, StartHold, Tag, ToClient, ToMember, View,
 };
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;
@@ -25,6 +25,28 @@ fn lock() -> LockName {
     LockName::new("nightly")
 }
 
+fn session() -> SessionId {
+    SessionId { client: 21, number: 22 }
+}
+
+fn record() -> HoldRecord {
+    HoldRecord {
+        acquisition: Acquisition { session: session(), number: 91 },
+        hold: 90,
+        lock: lock(),
+        mode: LockMode::Exclusive,
+        fence: fence(),
+        ttl_ns: 92,
+        longest_until_ms: Some(93),
+        since_ms: 94,
+        tag: tag(),
+        proof: Proof([95; 16]),
+        home: node(2),
+        epoch: 7,
+        adopted: true,
+    }
+}
+
 fn fence() -> Option<Fence> {
     Fence::new(5, 9)
 }
@@ -34,7 +56,7 @@ fn tag() -> Tag {
 }
 
 fn generation() -> Generation {
-    Generation { incarnation: 300, number: 2 }
+    Generation { epoch: 5, incarnation: 300, number: 2 }
 }
 
 fn view() -> View {
@@ -49,6 +71,8 @@ fn view() -> View {
             algorithm: vec![("algorithm".into(), "raymond".into()), ("tree".into(), "line".into())],
             lease_ns: 11,
             longest_lease_ns: 12,
+            shortest_ttl_ns: 1_012,
+            longest_ttl_ns: 1_013,
             renewal_ns: 13,
             silence_ns: 14,
             settle_ns: 15,
@@ -101,8 +125,9 @@ fn bodies() -> Vec<(&'static str, Body<Inner>)> {
             Body::Report { epoch: 37, installed: 38, chunk: Chunk { number: 1, of: 2, items: [holding].into() } }
         },
         "start": Body::Start { .. } => {
-            let held = StartHold { lock: lock(), node: node(2), mode: LockMode::Permit { of: 3 }, units: 41 };
-            Body::Start { epoch: 42, chunk: Chunk { number: 1, of: 2, items: [held].into() } }
+            let held = StartHold { lock: lock(), node: node(2), mode: LockMode::Permit { of: 3 }, units: 41, adopted: None };
+            let adopted = StartHold { adopted: Some(Box::new(record())), ..held.clone() };
+            Body::Start { epoch: 42, chunk: Chunk { number: 1, of: 2, items: [held, adopted].into() } }
         },
         "more": Body::More { .. } => Body::More { epoch: 43, chunk: 44 },
         "link": Body::Link { packet: Packet { payload: Some(_), .. }, .. } => {
@@ -114,6 +139,13 @@ fn bodies() -> Vec<(&'static str, Body<Inner>)> {
         },
         "query": Body::Query { .. } => Body::Query { number: 49, query: Query::ALL },
         "reply": Body::Reply { .. } => Body::Reply { number: 49, locks: vec![status()], left_out: 50 },
+        "relay": Body::Relay { .. } => {
+            let message = ToMember::Release { number: 51 };
+            Body::Relay { session: session(), proof: Proof([52; 16]), message }
+        },
+        "relayed": Body::Relayed { .. } =>
+            Body::Relayed { session: session(), message: ToClient::Recall { number: 53 } },
+        "not-home": Body::NotHome { .. } => Body::NotHome { session: session(), epoch: 54 },
     })
 }
 
@@ -150,7 +182,7 @@ fn bytes_of_frames_between_members_do_not_change() {
 fn to_member() -> Vec<(&'static str, ToMember)> {
     every_variant!(ToMember {
         "keep-alive": ToMember::KeepAlive { .. } =>
-            ToMember::KeepAlive { sent_ns: 61, first: true, settled: 62 },
+            ToMember::KeepAlive { sent_ns: 61, first: true, settled: 62, generation: Some(generation()) },
         "acquire": ToMember::Acquire { .. } => {
             let request = LockRequest {
                 lock: lock(),
@@ -159,6 +191,7 @@ fn to_member() -> Vec<(&'static str, ToMember)> {
                 longest_hold_ns: Some(66),
                 reentrant: true,
                 delegated_entries: 67,
+                ttl_ns: 1_064,
                 tag: tag(),
             };
             ToMember::Acquire { number: 63, settled: 64, request }
@@ -172,7 +205,11 @@ fn to_member() -> Vec<(&'static str, ToMember)> {
 fn to_client() -> Vec<(&'static str, ToClient)> {
     every_variant!(ToClient {
         "alive": ToClient::Alive { .. } =>
-            ToClient::Alive { generation: generation(), sent_ns: 71, duration_ns: 72, revoked: vec![73, 74] },
+            ToClient::Alive { generation: generation(), sent_ns: 71, duration_ns: 72, revoked: vec![73, 74], recorded: Some(75) },
+        "recorded": ToClient::Recorded { .. } =>
+            ToClient::Recorded { generation: generation(), number: 80, index: 81, ttl_ns: 82, sent_ns: Some(83) },
+        "resumed": ToClient::Resumed { .. } =>
+            ToClient::Resumed { generation: generation(), held: vec![(84, 85), (86, 87)] },
         "granted": ToClient::Granted { .. } =>
             ToClient::Granted { generation: generation(), number: 75, fence: fence(), delegated_entries: 76, contended: true },
         "wanted": ToClient::Recall { .. } => ToClient::Recall { number: 77 },

@@ -8,7 +8,7 @@ use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
     Body, Config, Event, Frame, LockMessage, LockMode, LockName, LockRequest, Member, MemberId, Node, Note,
-    Out, PortEvent, PortRequest, Query, SessionId, Tag, ToMember,
+    Out, PortEvent, PortRequest, Proof, Query, SessionId, Tag, ToMember,
 };
 use peak_alloc::PeakAlloc;
 use std::collections::VecDeque;
@@ -59,6 +59,7 @@ struct Hostile<P: MutualExclusion> {
 impl<P: MutualExclusion> Hostile<P> {
     fn new(seed: u64) -> Option<Self> {
         let mut config = Config::new((1..=MEMBERS).map(MemberId));
+        config.is_new = true;
         config.most_locks = 600;
         let member = |id| Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).ok();
         let members = (1..=MEMBERS).map(member).collect::<Option<Vec<_>>>()?;
@@ -136,13 +137,15 @@ impl<P: MutualExclusion> Hostile<P> {
         for request in out.port.drain(..) {
             match request {
                 PortRequest::Propose(view) => {
-                    let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
+                    let decided = |member| {
+                        (member, Event::Port(PortEvent::Decided { view: view.clone(), adopted: Vec::new() }))
+                    };
                     self.todo.extend((0..MEMBERS as usize).map(decided));
                 }
                 PortRequest::Confirm { number, .. } => {
                     self.todo.push_back((member, Event::Port(PortEvent::Confirmed { number })));
                 }
-                PortRequest::StepDown { .. } => {}
+                PortRequest::StepDown { .. } | PortRequest::Write(_) => {}
             }
         }
         for note in out.notes.drain(..) {
@@ -288,11 +291,11 @@ impl<P: MutualExclusion> Hostile<P> {
             8 => ToMember::InUse { number, fence: None, tag: Tag::default() },
             0 => ToMember::Close,
             1 | 2 => ToMember::Release { number },
-            3 => ToMember::KeepAlive { sent_ns: u64::MAX, first: false, settled: number },
-            4 => ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 },
+            3 => ToMember::KeepAlive { sent_ns: u64::MAX, first: false, settled: number, generation: None },
+            4 => ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0, generation: None },
             _ => ToMember::Acquire { number, settled: 0, request },
         };
-        self.todo.push_back((member, Event::Client(session, message)));
+        self.todo.push_back((member, Event::Client(session, Proof::default(), message)));
     }
 
     fn run(&mut self, steps: usize) {

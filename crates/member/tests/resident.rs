@@ -4,11 +4,17 @@ use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
     Acquisition, Body, Config, Event, Fence, LockName, LockRequest, Member, MemberId, NoFence, Node,
-    NotOpened, Out, PortEvent, PortRequest, SessionId, ToClient, ToMember,
+    NotOpened, Out, PortEvent, PortRequest, Proof, SessionId, ToClient, ToMember,
 };
 use std::collections::BTreeSet;
 
 const MS: u64 = 1_000_000;
+
+fn new_cluster() -> Config {
+    let mut config = Config::new([MemberId(1)]);
+    config.is_new = true;
+    config
+}
 
 /// A cluster of one member, with a consensus that decides at once.
 struct Alone {
@@ -37,9 +43,9 @@ impl Alone {
             self.sent.append(&mut out.clients);
             for request in out.port.drain(..) {
                 events.push(Event::Port(match request {
-                    PortRequest::Propose(view) => PortEvent::Decided(view),
+                    PortRequest::Propose(view) => PortEvent::Decided { view, adopted: Vec::new() },
                     PortRequest::Confirm { number, .. } => PortEvent::Confirmed { number },
-                    PortRequest::StepDown { .. } => continue,
+                    PortRequest::StepDown { .. } | PortRequest::Write(_) => continue,
                 }));
             }
         }
@@ -56,7 +62,11 @@ impl Alone {
     fn acquire(&mut self, session: SessionId, number: u64) -> Option<Fence> {
         self.sent.clear();
         let request = LockRequest::exclusive(LockName::new("a"));
-        self.step(Event::Client(session, ToMember::Acquire { number, settled: 0, request }));
+        self.step(Event::Client(
+            session,
+            Proof::default(),
+            ToMember::Acquire { number, settled: 0, request },
+        ));
         self.sent.iter().find_map(|message| match message {
             (of, ToClient::Granted { fence, .. }) if *of == session => *fence,
             _ => None,
@@ -70,7 +80,7 @@ fn session(client: u64) -> SessionId {
 
 #[test]
 fn resident_session_stays_open_without_keep_alives() {
-    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let mut alone = Alone::start(new_cluster());
     for client in 0..100 {
         assert_eq!(alone.member.open_resident(alone.now, session(client)), Ok(()));
     }
@@ -81,7 +91,7 @@ fn resident_session_stays_open_without_keep_alives() {
     assert!(alone.member.resident_until_ns(alone.now) > alone.now);
     // The client still holds the lock: another client waits.
     assert_eq!(alone.acquire(session(1), 1), None);
-    alone.step(Event::Client(session(0), ToMember::Close));
+    alone.step(Event::Client(session(0), Proof::default(), ToMember::Close));
     assert!(
         alone
             .sent
@@ -93,7 +103,7 @@ fn resident_session_stays_open_without_keep_alives() {
 /// A session has one owner: a second one would be granted locks that the first one holds.
 #[test]
 fn session_that_exists_is_not_opened_again() {
-    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let mut alone = Alone::start(new_cluster());
     assert_eq!(alone.member.open_resident(alone.now, session(1)), Ok(()));
     assert_eq!(alone.member.open_resident(alone.now, session(1)), Err(NotOpened::Exists));
 }
@@ -101,21 +111,21 @@ fn session_that_exists_is_not_opened_again() {
 /// A connecting client cannot have the number of a resident one, and vice versa.
 #[test]
 fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round() {
-    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let mut alone = Alone::start(new_cluster());
     let outside = SessionId { client: 7, number: 0 };
     assert_eq!(alone.member.open_resident(alone.now, outside), Err(NotOpened::NotResident));
-    let keep_alive = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
-    alone.step(Event::Client(session(7), keep_alive.clone()));
+    let keep_alive = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0, generation: None };
+    alone.step(Event::Client(session(7), Proof::default(), keep_alive.clone()));
     assert_eq!((alone.member.sessions(), &alone.sent[..]), (Vec::new(), &[][..]));
     // The same while the resident session is open: the keep-alive is not answered, so it renews no lease.
     alone.member.open_resident(alone.now, session(7)).unwrap();
-    alone.step(Event::Client(session(7), keep_alive));
+    alone.step(Event::Client(session(7), Proof::default(), keep_alive));
     assert_eq!(alone.sent, []);
 }
 
 #[test]
 fn drawn_fences_rise_and_stay_below_the_next_holders() {
-    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let mut alone = Alone::start(new_cluster());
     let mut highest = None;
     let mut seen = BTreeSet::new();
     for holder in 1..=5 {
@@ -130,7 +140,7 @@ fn drawn_fences_rise_and_stay_below_the_next_holders() {
             assert!(Some(fence) > highest && seen.insert(fence));
             highest = Some(fence);
         }
-        alone.step(Event::Client(session, ToMember::Release { number: 1 }));
+        alone.step(Event::Client(session, Proof::default(), ToMember::Release { number: 1 }));
         let over = alone.member.draw_fence(alone.now, Acquisition { session, number: 1 });
         assert_eq!(over, Err(NoFence::NotHeld));
     }
@@ -138,7 +148,7 @@ fn drawn_fences_rise_and_stay_below_the_next_holders() {
 
 #[test]
 fn lock_with_an_exhausted_clock_gets_fences_of_a_new_epoch() {
-    let mut config = Config::new([MemberId(1)]);
+    let mut config = new_cluster();
     config.largest_clock = 10;
     let mut alone = Alone::start(config);
     alone.member.open_resident(alone.now, session(1)).unwrap();
@@ -162,7 +172,7 @@ fn lock_with_an_exhausted_clock_gets_fences_of_a_new_epoch() {
 
 #[test]
 fn revoked_hold_of_a_resident_client_stays_until_the_lease_it_could_read_has_passed() {
-    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let mut alone = Alone::start(new_cluster());
     for client in [1, 2] {
         alone.member.open_resident(alone.now, session(client)).unwrap();
     }

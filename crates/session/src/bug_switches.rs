@@ -117,6 +117,28 @@ pub enum BugSwitch {
     /// A daemon reports to a client without a session that it can rely on its hold for as long as the daemon's own
     /// clock allows, without an allowance for drift.
     LeaseWithoutDrift,
+    /// A client takes the promise of one recorded hold for a promise of all holds of its session.
+    PromisedPerSession,
+    /// A member reports a hold as recorded when it proposes the record, not when the record is committed.
+    PromisedBeforeCommit,
+    /// A member promises recorded holds although its own lease has expired.
+    PromisedWithoutLease,
+    /// A member that adopts a session frees its holds although the previous member may have promised them.
+    OrphanOwesNothing,
+    /// A member that adopts a session keeps its holds although the client has been silent for longer than promised.
+    OrphanKeptForEver,
+    /// A member frees a recorded hold before the end of its record is committed.
+    FreedBeforeEnd,
+    /// A member frees a hold whose record is proposed and not answered, as if it were not recorded.
+    ProposedCountsAsShort,
+    /// A start has the recorded holds of members that this view excludes, but not those that a member was given by an earlier start that it never installed.
+    TableForMissingOnly,
+    /// A member accepts relayed messages for a session without comparing the client's proof.
+    ProofNotCompared,
+    /// A member that leaves sends its departure notice before the holds of its clients are recorded.
+    DepartsUnrecorded,
+    /// The founder of a cluster does not wait for the times to live of holds that a lost cluster may have recorded.
+    FounderIgnoresTtl,
 }
 
 impl BugSwitch {
@@ -156,6 +178,17 @@ impl BugSwitch {
         ("requests-sent-once", Self::RequestsSentOnce),
         ("silent-link-kept", Self::SilentLinkKept),
         ("lease-without-drift", Self::LeaseWithoutDrift),
+        ("promised-per-session", Self::PromisedPerSession),
+        ("promised-before-commit", Self::PromisedBeforeCommit),
+        ("promised-without-lease", Self::PromisedWithoutLease),
+        ("orphan-owes-nothing", Self::OrphanOwesNothing),
+        ("orphan-kept-for-ever", Self::OrphanKeptForEver),
+        ("freed-before-end", Self::FreedBeforeEnd),
+        ("proposed-counts-as-short", Self::ProposedCountsAsShort),
+        ("table-for-missing-only", Self::TableForMissingOnly),
+        ("proof-not-compared", Self::ProofNotCompared),
+        ("departs-unrecorded", Self::DepartsUnrecorded),
+        ("founder-ignores-ttl", Self::FounderIgnoresTtl),
     ];
 
     /// Earlier names, which are still accepted.

@@ -6,11 +6,12 @@
 //! |---|---|
 //! | when a keep-alive is sent | every fifth of a lease while a connection is open |
 //! | when a message is repeated | every half of a lease until it is answered; all of them when a connection opens |
-//! | when a session is lost | its lease has expired, or its member does not know it |
+//! | when a session is lost | its lease has expired and no recorded hold is promised, or no member knows it |
 //! | when a silent daemon is given up | requests wait, and no keep-alive was answered for a lease |
-//! | which daemon is tried next | the same one after a broken connection, then the one after it |
+//! | which daemon is tried next | the same one after a broken connection, then the one after it: every member can reach the session |
 //! | when the client reports that no daemon can be reached | after five leases, at least 6 s |
 //! | which requests move to the next link | those that wait, in the order of the first request |
+//! | when an open connection is given up | the lease has expired, and recorded holds are still promised |
 //!
 //! It is a pure state machine. The library drives it with sockets; the simulator drives it with virtual time.
 //!
@@ -140,6 +141,8 @@ pub struct ClientLink<B: Bugs = NoBugs> {
     /// The length of a lease: as the last daemon announced it; 0 before.
     lease_ns: u64,
     next_keep_alive_ns: u64,
+    /// When the present connection opened.
+    opened_ns: u64,
     /// The last answer to a keep-alive; before the first one, the moment when the first connection opened.
     answered_ns: u64,
     /// Numbers of acquisitions whose message is not answered, each with the time of its repetition, in that order.
@@ -177,6 +180,7 @@ impl<B: Bugs> ClientLink<B> {
             dialing_since_ns: now,
             lease_ns,
             next_keep_alive_ns: 0,
+            opened_ns: now,
             answered_ns: now,
             unanswered: VecDeque::new(),
             next_repeat_ns: 0,
@@ -275,19 +279,26 @@ impl<B: Bugs> ClientLink<B> {
         }
         self.connection = Connection::Open { daemon };
         self.lease_ns = lease_ns;
+        self.opened_ns = now;
         if !core::mem::replace(&mut self.bound, true) {
             self.answered_ns = now;
         }
         self.messages.clear();
+        self.send_all(now);
+        self.plan_keep_alive(now, lease_ns);
+    }
+
+    /// Sends a keep-alive and every message that is not answered.
+    fn send_all(&mut self, now: u64) {
         self.unanswered.clear();
-        self.messages.extend(self.session.all_messages(now));
+        let all = self.session.all_messages(now);
         let due = now.saturating_add(self.repeat_ns());
-        let numbers = self.messages.iter().filter_map(|message| match message {
+        let numbers = all.iter().filter_map(|message| match message {
             ToMember::Acquire { number, .. } | ToMember::Release { number } => Some(*number),
             _ => None,
         });
         self.unanswered.extend(numbers.map(|number| (due, number)));
-        self.plan_keep_alive(now, lease_ns);
+        self.messages.extend(all);
     }
 
     /// Handles a failed attempt to connect.
@@ -298,13 +309,13 @@ impl<B: Bugs> ClientLink<B> {
         }
         let paused = now.saturating_add(self.settings.pause_ns);
         if self.bound {
-            // The session exists at this daemon only. Waiting requests move to another daemon; holds survive if this
-            // one can be reached again before the lease expires.
+            // Waiting requests move to another link. Holds survive if any member is reached before they lapse: every
+            // member relays the messages of a session to the member that has it.
             self.retire(now, daemon + 1);
-            self.connection = Connection::Pausing { daemon, until_ns: paused };
             if !self.session.is_used() {
                 self.end(now, LinkEnd::Disconnected, daemon + 1);
             }
+            self.try_next_daemon(now, daemon);
             return self.check_session(now);
         }
         self.attempts += 1;
@@ -316,6 +327,17 @@ impl<B: Bugs> ClientLink<B> {
         } else {
             self.connection = Connection::Pausing { daemon: next, until_ns: paused };
         }
+    }
+
+    /// Connects to the daemon after this one, with a pause after each daemon was tried once.
+    fn try_next_daemon(&mut self, now: u64, daemon: usize) {
+        self.attempts += 1;
+        let next = (daemon + 1) % self.settings.daemons;
+        self.connection = if self.attempts.is_multiple_of(self.settings.daemons) {
+            Connection::Pausing { daemon: next, until_ns: now.saturating_add(self.settings.pause_ns) }
+        } else {
+            Connection::Connecting { daemon: next }
+        };
     }
 
     /// How long to try daemons before the link reports that none can be reached.
@@ -414,8 +436,13 @@ impl<B: Bugs> ClientLink<B> {
             ToClient::Ended { outcome: Ended::Leaving, .. } => self.retire(now, self.daemon() + 1),
             _ => {}
         }
-        if let Some(answer) = self.session.receive(now, message) {
+        let resumes = matches!(message, ToClient::Resumed { .. });
+        for answer in self.session.receive(now, message) {
             self.answer(now, answer);
+        }
+        if resumes {
+            // The new member of the session knows its recorded holds, and nothing else.
+            self.send_all(now);
         }
         for number in revoked {
             // The member lists a revoked hold in every answer to a keep-alive until the client releases it, so this
@@ -507,9 +534,34 @@ impl<B: Bugs> ClientLink<B> {
                 false => self.end(now, LinkEnd::Unknown, self.daemon()),
             };
         }
+        for number in core::mem::take(&mut self.session.lapsed) {
+            self.send_until_answered(now, number, ToMember::Release { number });
+        }
+        if self.session.has_only_recorded_holds() {
+            // The daemon has answered no keep-alive for a whole lease. Another one may reach the session's member, or
+            // the member that adopts the session.
+            self.retire(now, next);
+            if let Connection::Open { daemon } = self.connection
+                && now >= self.gives_up_ns()
+            {
+                self.messages.clear();
+                self.try_next_daemon(now, daemon);
+            }
+        }
         if self.silent_from_ns().is_some_and(|at| now >= at) {
             self.end(now, LinkEnd::Silent, next);
         }
+    }
+
+    /// When a connection over which no keep-alive was answered is given up, while recorded holds are promised.
+    fn gives_up_ns(&self) -> u64 {
+        self.opened_ns.max(self.answered_ns).saturating_add(self.lease_ns.max(SHORTEST_INTERVAL_NS))
+    }
+
+    /// Whether the connection is lost, or silent for a lease, while holds are still valid.
+    pub fn is_in_jeopardy(&self) -> bool {
+        let connected = self.is_open() && !self.session.has_only_recorded_holds();
+        self.ended.is_none() && !connected && self.session.is_used()
     }
 
     /// When the link gives up the daemon if it stays silent. A session with a lease ends with that lease instead.
@@ -529,12 +581,15 @@ impl<B: Bugs> ClientLink<B> {
         }
         let mut wake = self.silent_from_ns().unwrap_or(u64::MAX);
         if self.session.is_alive() {
-            wake = wake.min(self.session.lease_until_ns());
+            wake = wake.min(self.session.next_expiry_ns());
         }
         match self.connection {
             Connection::Connecting { .. } => {}
             Connection::Pausing { until_ns, .. } => wake = wake.min(until_ns),
             Connection::Open { .. } => {
+                if self.session.has_only_recorded_holds() {
+                    wake = wake.min(self.gives_up_ns());
+                }
                 wake = wake.min(self.next_keep_alive_ns);
                 let due = self.unanswered.front().map_or(u64::MAX, |&(due, _)| due);
                 wake = wake.min(due.max(self.next_repeat_ns));

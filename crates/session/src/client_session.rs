@@ -1,6 +1,7 @@
 //! The client's half of a session: its lease, its acquisitions and its delegations.
 
 use crate::delegation::Delegation;
+use crate::durable::DurableHold;
 use crate::{BugSwitch, Bugs, Ended, Fence, Generation, LockRequest, NoBugs, SessionId, ToClient, ToMember};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -30,22 +31,29 @@ pub enum Progress {
 pub struct ClientSession<B: Bugs = NoBugs> {
     id: SessionId,
     /// The generation of the session, once the member has sent it.
-    generation: Option<Generation>,
+    pub(crate) generation: Option<Generation>,
     /// Whether the member has ever renewed the lease.
-    alive: bool,
-    /// Expiry of the lease, on the client's own clock: the client may use its holds until then.
-    lease_until_ns: u64,
-    lost: bool,
-    acquisitions: BTreeMap<u64, Progress>,
+    pub(crate) alive: bool,
+    /// Expiry of the lease, on the client's own clock: the client may use its holds until then, and recorded holds for
+    /// as long as they are promised.
+    pub(crate) lease_until_ns: u64,
+    pub(crate) lost: bool,
+    pub(crate) acquisitions: BTreeMap<u64, Progress>,
     /// Number of acquisitions that have ended since the last keep-alive.
     ended: u64,
     next: u64,
     /// Acquisitions with a delegation, by number.
     delegations: BTreeMap<u64, Delegation>,
+    /// Recorded holds, by number.
+    pub(crate) durable: BTreeMap<u64, DurableHold>,
+    /// Whether the lease has expired, and only recorded holds are left.
+    pub(crate) expired: bool,
+    /// Holds that have lapsed while the session continues, to be released at the member.
+    pub(crate) lapsed: Vec<u64>,
     /// Longest duration of a delegation: [`MAX_DELEGATION_NS`], except in simulations with another time scale.
     pub max_delegation_ns: u64,
     /// Bug switches, for simulations.
-    bugs: B,
+    pub(crate) bugs: B,
 }
 
 impl ClientSession {
@@ -68,6 +76,9 @@ impl<B: Bugs> ClientSession<B> {
             ended: 0,
             next: 0,
             delegations: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            expired: false,
+            lapsed: Vec::new(),
             max_delegation_ns: MAX_DELEGATION_NS,
             bugs,
         }
@@ -106,10 +117,10 @@ impl<B: Bugs> ClientSession<B> {
         self.id
     }
 
-    /// Whether the session is lost: its lease expired, or its member does not know it. It never recovers; open
-    /// another one.
+    /// Whether the session is lost: its lease expired and no recorded hold is promised any more, or no member knows it.
+    /// It never recovers; open another one.
     pub fn is_lost(&mut self, now: u64) -> bool {
-        self.lost |= self.alive && now >= self.lease_until_ns;
+        self.expire(now);
         self.lost
     }
 
@@ -138,7 +149,7 @@ impl<B: Bugs> ClientSession<B> {
     /// Whether the client may use the acquisition now.
     pub fn may_use(&self, now: u64, number: u64) -> bool {
         let held = matches!(self.acquisitions.get(&number), Some(Progress::Held(_)));
-        held && !self.lost && now < self.lease_until_ns
+        held && now < self.hold_until_ns(number)
     }
 
     /// The state of an acquisition.
@@ -156,6 +167,7 @@ impl<B: Bugs> ClientSession<B> {
     /// Releases a lock, or cancels the request.
     pub fn release(&mut self, number: u64) {
         self.delegations.remove(&number);
+        self.keep_until_released(number);
         if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_) | Progress::Delegated(_))) =
             self.acquisitions.get_mut(&number)
         {
@@ -259,7 +271,12 @@ impl<B: Bugs> ClientSession<B> {
         if core::mem::take(&mut self.ended) > 0 {
             self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Ended(_)));
         }
-        ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled: self.settle() }
+        ToMember::KeepAlive {
+            sent_ns: now,
+            first: !self.alive,
+            settled: self.settle(),
+            generation: self.generation,
+        }
     }
 
     /// All messages to send now: a keep-alive, and every request and release that is not answered yet.
@@ -276,21 +293,14 @@ impl<B: Bugs> ClientSession<B> {
         messages
     }
 
-    /// Handles a message of the member. A grant that arrives after the lease has expired is ignored. Returns a
-    /// message to send at once.
-    pub fn receive(&mut self, now: u64, message: ToClient) -> Option<ToMember> {
-        if self.is_lost(now) {
-            return None;
-        }
-        // A session of another generation does not know the holds of this one.
-        if let ToClient::Alive { generation, .. } | ToClient::Granted { generation, .. } = message
-            && *self.generation.get_or_insert(generation) != generation
-        {
-            self.lost = true;
-            return None;
+    /// Handles a message of a member. A grant that arrives after the lease has expired is ignored. Returns the messages
+    /// to send at once.
+    pub fn receive(&mut self, now: u64, message: ToClient) -> Vec<ToMember> {
+        if self.is_lost(now) || !self.is_of_this_generation(&message) {
+            return Vec::new();
         }
         match message {
-            ToClient::Alive { sent_ns, duration_ns, revoked, .. } => {
+            ToClient::Alive { sent_ns, duration_ns, revoked, recorded, .. } => {
                 self.alive = true;
                 for number in revoked {
                     self.release(number);
@@ -298,6 +308,8 @@ impl<B: Bugs> ClientSession<B> {
                 let from_arrival = self.bugs.has(BugSwitch::ClientLeaseFromArrival);
                 let from = if from_arrival { now } else { sent_ns.min(now) };
                 self.lease_until_ns = self.lease_until_ns.max(from.saturating_add(duration_ns));
+                self.expired = now >= self.lease_until_ns;
+                self.extend_promises(from, recorded);
             }
             ToClient::Granted { number, fence, delegated_entries, contended, .. } => {
                 if let Some(progress @ Progress::Waiting(_)) = self.acquisitions.get_mut(&number) {
@@ -318,7 +330,11 @@ impl<B: Bugs> ClientSession<B> {
                     }
                 }
             }
-            ToClient::Recall { number } => return self.recall(number),
+            ToClient::Recorded { number, index, ttl_ns, sent_ns, .. } => {
+                self.recorded(number, index, ttl_ns, sent_ns.map(|sent_ns| sent_ns.min(now)));
+            }
+            ToClient::Resumed { generation, held } => return self.resume(generation, &held),
+            ToClient::Recall { number } => return self.recall(number).into_iter().collect(),
             ToClient::Ended { number, outcome: Ended::Revoked } => match self.acquisitions.get(&number) {
                 // The release has to be acknowledged before the acquisition ends.
                 Some(Progress::Held(_) | Progress::Delegated(_) | Progress::Waiting(_)) => {
@@ -330,12 +346,13 @@ impl<B: Bugs> ClientSession<B> {
             ToClient::Ended { number, outcome } => self.end(number, outcome),
             ToClient::NoSession => self.lost |= self.alive,
         }
-        None
+        Vec::new()
     }
 
     /// Records the outcome of an acquisition.
     fn end(&mut self, number: u64, outcome: Ended) {
         self.delegations.remove(&number);
+        self.durable.remove(&number);
         if let Some(progress) = self.acquisitions.get_mut(&number) {
             *progress = Progress::Ended(outcome);
             self.ended += 1;

@@ -72,3 +72,15 @@ impl fmt::Display for LockName {
         f.write_str(&self.name)
     }
 }
+
+/// The proof that a client is the one that opened a session: a hash of its credentials, computed by the daemon that it
+/// is connected to. A member compares the proof with that of the session before it accepts a message that another member
+/// relays.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Proof(pub [u8; 16]);
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proof(…)")
+    }
+}

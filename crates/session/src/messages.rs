@@ -39,6 +39,9 @@ pub struct LockRequest {
     /// Number of further entries that the client asks for as a delegation: see [`ToClient::Granted`]. Only for
     /// exclusive requests without a longest hold.
     pub delegated_entries: u32,
+    /// The time to live of the hold: how long the client may rely on it after its last answered keep-alive, once the
+    /// hold is [recorded](ToClient::Recorded). 0: the hold is never recorded, and ends with its member.
+    pub ttl_ns: u64,
     /// The description for operators.
     pub tag: Tag,
 }
@@ -54,6 +57,7 @@ impl LockRequest {
             longest_hold_ns: None,
             reentrant: false,
             delegated_entries: 0,
+            ttl_ns: 0,
             tag,
         }
     }
@@ -70,6 +74,9 @@ pub enum ToMember {
         first: bool,
         /// The client knows the outcome of every acquisition with a lower number.
         settled: u64,
+        /// The newest generation of the session that the client knows. If the session has a newer one, the member
+        /// answers with [`ToClient::Resumed`].
+        generation: Option<Generation>,
     },
     /// Requests a lock.
     Acquire {
@@ -99,10 +106,14 @@ pub enum ToMember {
     Close,
 }
 
-/// The generation of a session. A session that ended and was opened again under the same id, at the same incarnation
-/// of the member or another one, has another generation, and none of the holds of the previous one.
+/// The generation of a session. A session that another member has adopted has a higher generation, and only the
+/// recorded holds of the previous one. A session that ended and was opened again under the same id has another
+/// generation, and none of the holds of the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Generation {
+    /// The epoch of the view in which the member opened or adopted the session; 0 before the first view. A session is
+    /// adopted in a later view than that of its previous member, so generations rise.
+    pub epoch: u64,
     /// The incarnation of the member.
     pub incarnation: u64,
     /// The session's number in that incarnation, rising from 0.
@@ -122,6 +133,31 @@ pub enum ToClient {
         duration_ns: u64,
         /// Revoked acquisitions, which the client must not use although the lease runs.
         revoked: Vec<u64>,
+        /// Every hold with a [record](Self::Recorded) of at most this index is promised for its whole time to live,
+        /// counted from `sent_ns`. `None`: the answer promises nothing beyond `duration_ns`.
+        recorded: Option<u64>,
+    },
+    /// The hold is recorded in the log of the cluster: it survives its member.
+    Recorded {
+        /// The generation of the session.
+        generation: Generation,
+        /// The number of the acquisition.
+        number: u64,
+        /// The index of the record among those of the session, rising from 1.
+        index: u64,
+        /// The time to live in force.
+        ttl_ns: u64,
+        /// The hold is promised for its time to live, counted from this keep-alive on; later answers to keep-alives
+        /// extend the promise. `None`: nothing is promised yet.
+        sent_ns: Option<u64>,
+    },
+    /// The answer to a keep-alive with an older generation: another member has adopted the session. The client sends
+    /// its unanswered messages again.
+    Resumed {
+        /// The new generation.
+        generation: Generation,
+        /// The acquisitions that are held, with the time to live of each. All other holds are lost.
+        held: Vec<(u64, u64)>,
     },
     /// The lock is granted; the client may use it while its lease runs.
     Granted {

@@ -7,7 +7,7 @@ use lockkeeper_session::{
 
 const MS: u64 = 1_000_000;
 const LEASE: u64 = 1_000 * MS;
-const GENERATION: Generation = Generation { incarnation: 1, number: 0 };
+const GENERATION: Generation = Generation { epoch: 0, incarnation: 1, number: 0 };
 
 fn link() -> ClientLink {
     ClientLink::new(SessionId { client: 1, number: 1 }, ClientSettings::new(3), 0, 0, 0)
@@ -27,7 +27,10 @@ fn alive() -> ClientLink {
 }
 
 fn promise(link: &mut ClientLink, now: u64, sent_ns: u64, revoked: Vec<u64>) {
-    link.receive(now, ToClient::Alive { generation: GENERATION, sent_ns, duration_ns: LEASE, revoked });
+    link.receive(
+        now,
+        ToClient::Alive { generation: GENERATION, sent_ns, duration_ns: LEASE, revoked, recorded: None },
+    );
 }
 
 fn grant(link: &mut ClientLink, now: u64, number: u64) {
@@ -74,7 +77,16 @@ fn keep_alive_is_sent_every_fifth_of_a_lease() {
 fn keep_alive_is_sent_earlier_after_a_renewal_shorter_than_a_lease() {
     let mut link = open();
     let duration_ns = 100 * MS;
-    link.receive(0, ToClient::Alive { generation: GENERATION, sent_ns: 0, duration_ns, revoked: Vec::new() });
+    link.receive(
+        0,
+        ToClient::Alive {
+            generation: GENERATION,
+            sent_ns: 0,
+            duration_ns,
+            revoked: Vec::new(),
+            recorded: None,
+        },
+    );
     assert_eq!(link.wake_ns(), 20 * MS);
 }
 
@@ -225,8 +237,7 @@ fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
     assert_eq!((link.is_retired(), link.ended(), link.next_daemon()), (true, None, 1));
     assert_eq!(link.take_moved().into_iter().map(|(number, _)| number).collect::<Vec<_>>(), [waits]);
     assert!(link.session().may_use(3, held));
-    run(&mut link, 60 * MS);
-    assert_eq!(link.connection(), Connection::Connecting { daemon: 0 });
+    assert_eq!(link.connection(), Connection::Connecting { daemon: 1 }, "any daemon relays the messages");
     link.opened(60 * MS, LEASE);
     let messages = sent(&mut link);
     assert!(
@@ -239,6 +250,96 @@ fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
     link.poll(64 * MS);
     assert_eq!(link.ended(), Some(LinkEnd::Closed), "the retired link has no holds left");
     assert_eq!(sent(&mut link), [ToMember::Close]);
+}
+
+const TTL: u64 = 10 * LEASE;
+
+/// A link with a hold that is recorded and promised for its time to live from time 0.
+fn recorded() -> (ClientLink, u64) {
+    let mut link = alive();
+    let held = link.acquire(0, LockRequest { ttl_ns: TTL, ..request("a") }).unwrap();
+    grant(&mut link, 0, held);
+    let (generation, sent_ns) = (GENERATION, Some(0));
+    link.receive(1, ToClient::Recorded { generation, number: held, index: 1, ttl_ns: TTL, sent_ns });
+    sent(&mut link);
+    (link, held)
+}
+
+#[test]
+fn a_recorded_hold_outlives_the_lease_and_the_other_holds_lapse() {
+    let (mut link, held) = recorded();
+    let short = link.acquire(2, request("b")).unwrap();
+    grant(&mut link, 3, short);
+    assert!(link.session().may_use(4, short) && !link.is_in_jeopardy());
+    link.poll(LEASE);
+    assert_eq!(link.ended(), None);
+    assert!(link.is_in_jeopardy() && link.is_retired());
+    assert!(link.session().may_use(LEASE, held) && !link.session().may_use(LEASE, short));
+    // The hold that has lapsed never becomes usable again.
+    link.opened(LEASE + 1, LEASE);
+    promise(&mut link, LEASE + 3, LEASE + 1, Vec::new());
+    assert!(!link.session().may_use(LEASE + 4, short) && link.session().may_use(LEASE + 4, held));
+    link.poll(TTL + LEASE);
+    assert_eq!(link.ended(), Some(LinkEnd::Expired), "the promise is over");
+}
+
+#[test]
+fn an_answer_from_before_the_record_promises_only_the_lease() {
+    let mut link = alive();
+    let held = link.acquire(0, LockRequest { ttl_ns: TTL, ..request("a") }).unwrap();
+    grant(&mut link, 0, held);
+    let (generation, ttl_ns) = (GENERATION, TTL);
+    link.receive(1, ToClient::Recorded { generation, number: held, index: 2, ttl_ns, sent_ns: None });
+    let alive = |recorded| ToClient::Alive {
+        generation,
+        sent_ns: 0,
+        duration_ns: LEASE,
+        revoked: Vec::new(),
+        recorded,
+    };
+    link.receive(2, alive(Some(1)));
+    assert_eq!(link.session().hold_until_ns(held), LEASE);
+    link.receive(3, alive(None));
+    assert_eq!(link.session().hold_until_ns(held), LEASE);
+    link.receive(4, alive(Some(2)));
+    assert_eq!(link.session().hold_until_ns(held), TTL);
+}
+
+#[test]
+fn a_session_that_another_member_has_adopted_keeps_its_recorded_holds_only() {
+    let (mut link, held) = recorded();
+    let short = link.acquire(2, request("b")).unwrap();
+    grant(&mut link, 3, short);
+    link.closed(4);
+    link.not_opened(5);
+    link.opened(6, LEASE);
+    sent(&mut link);
+    let generation = Generation { epoch: 1, ..GENERATION };
+    link.receive(7, ToClient::Resumed { generation, held: vec![(held, TTL), (99, TTL)] });
+    let messages = sent(&mut link);
+    assert!(
+        messages.contains(&ToMember::Release { number: 99 }),
+        "the client does not hold it: {messages:?}"
+    );
+    assert!(link.session().may_use(8, held) && !link.session().may_use(8, short));
+    // The previous member is not believed any more.
+    promise(&mut link, 9, 8, Vec::new());
+    assert_eq!(link.session().lease_until_ns(), LEASE);
+}
+
+#[test]
+fn a_release_of_a_recorded_hold_is_repeated_at_other_daemons_until_it_is_answered() {
+    let (mut link, held) = recorded();
+    link.closed(2);
+    link.release(3, held);
+    link.not_opened(4);
+    link.poll(LEASE + 1);
+    assert_eq!(link.ended(), None, "a member that adopts the hold would keep it for its time to live");
+    link.opened(LEASE + 2, LEASE);
+    assert!(sent(&mut link).contains(&ToMember::Release { number: held }));
+    link.receive(LEASE + 3, ToClient::Ended { number: held, outcome: Ended::Released });
+    link.poll(LEASE + 4);
+    assert!(link.ended().is_some());
 }
 
 #[test]

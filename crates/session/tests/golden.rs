@@ -72,7 +72,14 @@ fn bytes_of_the_greeting_of_the_native_protocol_do_not_change() {
     golden.values("hello", &[("with-token", hello), ("without-token", without_token)]);
     let greetings = every_variant!(Greeting {
         "welcome": Greeting::Welcome(_) =>
-            Greeting::Welcome(Welcome { member: 1, lease_ns: 2, moment_ns: 3, members: 4 }),
+            Greeting::Welcome(Welcome {
+                member: 1,
+                lease_ns: 2,
+                moment_ns: 3,
+                members: 4,
+                shortest_ttl_ns: 5,
+                longest_ttl_ns: 6,
+            }),
         "not-now": Greeting::NotNow(_) => Greeting::NotNow(text("frozen")),
         "refused": Greeting::Refused(_) => Greeting::Refused(text("no token")),
     });

@@ -25,6 +25,8 @@ pub struct ClientRequest {
     pub gives_up_ns: Option<u64>,
     /// When the client repeats the request after its member had no room for the lock.
     pub repeats_at_ns: Option<u64>,
+    /// Whether the hold was recorded and promised for its time to live.
+    pub recorded: bool,
     /// The second acquisition of the same lock, while the first is held.
     pub nested: Nested,
 }
@@ -51,6 +53,10 @@ pub struct Wire {
     pub dialing: bool,
     /// The number of the start of the daemon's machine to which the connection was opened.
     pub boot: u64,
+    /// The daemon of the first connection.
+    pub first: Option<usize>,
+    /// Whether another daemon has carried the session since.
+    pub has_moved: bool,
 }
 
 impl Wire {
@@ -87,6 +93,8 @@ pub struct Client {
     number: u64,
     sessions: u64,
     settings: ClientSettings<Option<BugSwitch>>,
+    /// Whether a recorded hold was lost with its session.
+    pub lost_recorded: bool,
     /// The last request. Clients often repeat it.
     last: Option<LockRequest>,
     rng: Rng,
@@ -111,6 +119,8 @@ pub enum Step {
     LeavesOne(u64),
     /// It has released the lock, or has stopped waiting for it.
     Leaves,
+    /// It has lost a recorded hold that it had not released.
+    LosesRecorded(SessionId),
     /// One of its links has ended.
     LosesLink {
         /// The session of the link.
@@ -121,6 +131,8 @@ pub enum Step {
         why: LinkEnd,
         /// Whether a lock was held through the link.
         held: bool,
+        /// Whether the session was with one daemon all the time.
+        stayed: bool,
     },
 }
 
@@ -142,6 +154,7 @@ impl Client {
             number,
             sessions: 0,
             settings,
+            lost_recorded: false,
             last: None,
             rng,
         };
@@ -161,7 +174,7 @@ impl Client {
         let id = SessionId { client: self.number, number: self.sessions };
         self.sessions += 1;
         let link = ClientLink::new(id, self.settings.clone(), daemon, lease_ns, clock);
-        self.wires.push(Wire { link, dialing: false, boot: 0 });
+        self.wires.push(Wire { link, dialing: false, boot: 0, first: None, has_moved: false });
     }
 
     /// The link with this session.
@@ -173,6 +186,16 @@ impl Client {
     pub fn may_use(&self, clock: u64, session: SessionId, number: u64) -> bool {
         let wire = self.wires.iter().find(|wire| wire.link.session().id() == session);
         wire.is_some_and(|wire| wire.link.ended().is_none() && wire.link.session().may_use(clock, number))
+    }
+
+    /// Whether a hold is recorded and promised for longer than the lease of its session.
+    fn is_promised(&self, session: SessionId, number: u64) -> bool {
+        let wire = self.wires.iter().find(|wire| wire.link.session().id() == session);
+        wire.is_some_and(|wire| {
+            let session = wire.link.session();
+            session.recorded_ttl_ns(number).is_some()
+                && session.hold_until_ns(number) > session.lease_until_ns()
+        })
     }
 
     fn progress(&self, session: SessionId, number: u64) -> Option<&Progress> {
@@ -210,15 +233,19 @@ impl Client {
         let mut wire = self.wires.remove(place);
         let peer = wire.peer();
         self.last_messages.extend(wire.link.take_messages().map(|message| (peer, message)));
-        let link = wire.link;
+        let (link, stayed) = (wire.link, !wire.has_moved && wire.first == Some(peer.daemon));
         let (session, daemon) = (link.session().id(), link.daemon());
         let mine = self.request.as_ref().filter(|request| request.session == session);
         let held = mine.is_some_and(|request| request.inside.is_some());
         let lost = mine.is_some();
+        if mine.is_some_and(|request| request.recorded && request.lock_request.longest_hold_ns.is_none()) {
+            self.lost_recorded = true;
+        }
         if lost && let Some(request) = self.request.take() {
             self.request_again(clock, request);
         }
-        Some(Step::LosesLink { session, daemon, why: link.ended().unwrap_or(LinkEnd::Closed), held })
+        let why = link.ended().unwrap_or(LinkEnd::Closed);
+        Some(Step::LosesLink { session, daemon, why, held, stayed })
     }
 
     /// Handles a waiting request that a link has given up: it is repeated over the newest link.
@@ -240,8 +267,9 @@ impl Client {
         let Some(wire) = self.wires.last_mut() else { return };
         let session = wire.link.session().id();
         if let Some(number) = wire.link.acquire(clock, request.lock_request.clone()) {
-            let (inside, repeats_at_ns, nested) = (None, None, Nested::None);
-            self.request = Some(ClientRequest { session, number, inside, repeats_at_ns, nested, ..request });
+            let (inside, repeats_at_ns, recorded, nested) = (None, None, false, Nested::None);
+            self.request =
+                Some(ClientRequest { session, number, inside, repeats_at_ns, recorded, nested, ..request });
         }
     }
 
@@ -256,6 +284,12 @@ impl Client {
         }
         let Some(request) = &self.request else { return Step::Waits };
         let (session, number) = (request.session, request.number);
+        if self.is_promised(session, number)
+            && let Some(request) = &mut self.request
+        {
+            request.recorded = true;
+        }
+        let Some(request) = &self.request else { return Step::Waits };
         match (self.progress(session, number), request.inside) {
             (Some(Progress::Held(_)), Some((_, until))) if now >= until => self.leave(now, clock),
             (Some(Progress::Held(_)), Some(_)) => self.nest(now, clock),
@@ -266,6 +300,12 @@ impl Client {
                 Step::Speaks
             }
             (Some(Progress::Ended(Ended::Full { .. })), _) => self.request_later(now, clock),
+            (Some(Progress::Releasing | Progress::Ended(_)) | None, Some(_))
+                if request.recorded && request.lock_request.longest_hold_ns.is_none() =>
+            {
+                self.done(now);
+                Step::LosesRecorded(session)
+            }
             (Some(Progress::Releasing | Progress::Ended(_)) | None, _) => {
                 // A revocation ends the re-entrant acquisition as well.
                 if let Nested::Waiting(nested) | Nested::Held(nested) = request.nested {
@@ -295,8 +335,13 @@ impl Client {
         // Most holds are short, and some are longer than a lease. After the faults have ended there are no long
         // holds, so that waiters can be served in time.
         let long = self.rng.chance(0.15) && now < spec.chaos_ns;
-        let mean = if long { 1_500.0 } else { 80.0 };
-        let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
+        // Where no recorded hold may be lost, more of them last for several faults.
+        let (mean, most) = match (long, spec.spares_recorded_holds()) {
+            (true, true) => (5_000.0, 12_000),
+            (true, false) => (1_500.0, 4_000),
+            (false, _) => (80.0, 4_000),
+        };
+        let stay = (self.rng.exponential(mean * MS as f64) as u64).min(most * MS);
         let nests = self.rng.below(stay as usize + 1) as u64;
         if let Some(request) = &mut self.request {
             request.inside = Some((now, now + stay));
@@ -353,6 +398,7 @@ impl Client {
                     std::mem::replace(&mut request.number, nested)
                 };
                 self.release(clock, session, leaves);
+                request.recorded = false;
                 request.nested = Nested::None;
                 request.inside = request.inside.map(|(since, _)| (since, now + stay));
                 self.request = Some(request);
@@ -379,7 +425,8 @@ impl Client {
         self.request = None;
         // Some clients request a lock again at once: they may then use a delegation while others wait.
         let at_once = self.rng.chance(0.2);
-        self.next_request_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
+        self.next_request_ns =
+            if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
     }
 
     fn request(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<ClientRequest> {
@@ -402,6 +449,7 @@ impl Client {
             inside: None,
             gives_up_ns,
             repeats_at_ns: None,
+            recorded: false,
             nested,
         })
     }
@@ -436,6 +484,11 @@ impl Client {
             lock_request.delegated_entries = 1 + rng.below(4) as u32;
         }
         lock_request.reentrant = rng.chance(0.15);
+        if rng.chance(0.7) {
+            let shorter = rng.below(spec.longest_ttl_ns as usize) as u64;
+            lock_request.ttl_ns =
+                if spec.spares_recorded_holds() { spec.longest_ttl_ns } else { 1_000 * MS + shorter };
+        }
         lock_request
     }
 

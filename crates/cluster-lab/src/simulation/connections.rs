@@ -94,6 +94,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             Connects::Opened => {
                 wire.dialing = false;
                 wire.boot = peer.boot;
+                wire.has_moved |= *wire.first.get_or_insert(peer.daemon) != peer.daemon;
                 wire.link.opened(clock, lease_ns);
             }
             Connects::NotOpened => {
@@ -107,7 +108,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.client_steps(index);
     }
 
-    pub(super) fn deliver_to_client(&mut self, session: SessionId, message: ToClient) {
+    pub(super) fn deliver_to_client(&mut self, daemon: usize, session: SessionId, message: ToClient) {
         let index = session.client as usize;
         if let Some(long_holder) = index.checked_sub(self.spec.clients + self.spec.tenants) {
             return self.deliver_to_long_holder(long_holder, session, &message);
@@ -117,10 +118,12 @@ impl<P: MutualExclusion> Sim<'_, P> {
             return;
         }
         if self.now < state.paused_until_ns {
-            return self
-                .after(state.paused_until_ns - self.now, ScheduledEvent::ToClient { session, message });
+            let later = ScheduledEvent::ToClient { daemon, session, message };
+            return self.after(state.paused_until_ns - self.now, later);
         }
-        if let Some(wire) = self.clients[index].wire(session) {
+        // A connection that the client has given up carries nothing any more.
+        let connected = |wire: &&mut super::clients::Wire| wire.link.daemon() == daemon;
+        if let Some(wire) = self.clients[index].wire(session).filter(connected) {
             wire.link.receive(state.clock.read(self.now), message);
             self.client_steps(index);
         }
@@ -153,10 +156,17 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 Step::Enters => self.enters(index, false),
                 Step::EntersNested => self.enters(index, true),
                 Step::Leaves => self.observer.leaves(index),
+                Step::LosesRecorded(session) => {
+                    self.observer.leaves(index);
+                    self.loses_recorded(session);
+                }
                 Step::LeavesOne(number) => self.observer.leaves_one(index, number),
-                Step::LosesLink { session, daemon, held, .. } => {
+                Step::LosesLink { session, daemon, held, stayed, .. } => {
                     if held {
-                        self.loses_hold(index, session, daemon);
+                        self.loses_hold(index, session, daemon, stayed);
+                    }
+                    if std::mem::take(&mut self.clients[index].lost_recorded) {
+                        self.loses_recorded(session);
                     }
                 }
             }
@@ -237,12 +247,21 @@ impl<P: MutualExclusion> Sim<'_, P> {
         inside.iter().filter(valid).map(|other| (other.session, other.number)).collect()
     }
 
-    fn loses_hold(&mut self, index: usize, session: SessionId, daemon: usize) {
+    /// Handles the loss of a hold that was recorded and promised for its time to live.
+    fn loses_recorded(&mut self, session: SessionId) {
+        self.observer.outcome.lost_recorded += 1;
+        if self.spec.spares_recorded_holds() {
+            let how = format!("{session} loses a recorded hold");
+            self.observer.broken(self.now, Property::RecordedHolds, how);
+        }
+    }
+
+    fn loses_hold(&mut self, index: usize, session: SessionId, daemon: usize, stayed: bool) {
         let machine = self.spec.members + index;
         self.observer.leaves(index);
         self.observer.outcome.lost += 1;
         let spared = self.now >= self.hit_until_ns[daemon] && self.now >= self.hit_until_ns[machine];
-        if self.spec.spares_survivors() && spared {
+        if self.spec.spares_survivors() && spared && stayed {
             let how = format!("{session} loses what it holds at M{}, to which nothing happened", daemon + 1);
             self.observer.broken(self.now, Property::Survivors, how);
         }

@@ -4,7 +4,9 @@
 
 use super::spec::MS;
 use lockkeeper_lab::simulator::rng::Rng;
-use lockkeeper_member::{PortEvent, PortRequest, View};
+use lockkeeper_member::{
+    HoldRecord, HoldTable, Node, PortEvent, PortRequest, RecordOutcome, RecordWrite, View,
+};
 
 /// A member that lacks more views than this receives only the newest one, as from a snapshot. Real implementations
 /// keep more, so a small number is the harder case.
@@ -35,6 +37,10 @@ pub enum Later {
     Confirmed { machine: usize, number: u64 },
     /// A voter that has lost its disk gets its vote back.
     Readmit(usize),
+    /// A write of this machine's member is applied, if the leader has a majority.
+    Apply { machine: usize, write: RecordWrite },
+    /// The answer to a write reaches the machine.
+    Applied { machine: usize, home: Node, sequence: u64, outcomes: Vec<RecordOutcome> },
 }
 
 /// The model.
@@ -51,6 +57,9 @@ pub struct Consensus {
     leader: Option<usize>,
     unwell_since_ns: Option<u64>,
     decided: Vec<View>,
+    /// The table of recorded holds, and its adopted records at the position of each decided view.
+    pub table: HoldTable,
+    adopted: Vec<Vec<HoldRecord>>,
     pending: Option<View>,
     /// For each machine: how many views it knows, which leader it knows, and the term in which it believes to lead.
     known: Vec<usize>,
@@ -81,6 +90,8 @@ impl Consensus {
             leader: None,
             unwell_since_ns: None,
             decided: Vec::new(),
+            table: HoldTable::default(),
+            adopted: Vec::new(),
             pending: None,
             known: vec![0; machines],
             hint: vec![None; machines],
@@ -155,6 +166,8 @@ impl Consensus {
         self.founding = true;
         self.epoch_floor = epoch_floor;
         self.decided.clear();
+        self.table = HoldTable::default();
+        self.adopted.clear();
         self.pending = None;
         self.leader = None;
         self.unwell_since_ns = None;
@@ -169,11 +182,13 @@ impl Consensus {
             view.epoch = self.epoch_floor + 1;
             view.since.fill(view.epoch);
         }
+        self.table.apply_view(&view);
+        self.adopted.push(self.table.adopted());
         self.decided.push(view);
         self.notify_all(later);
     }
 
-    /// Forgets what a machine knows: its member has begun a new incarnation, which must be notifications of everything
+    /// Forgets what a machine knows: its member has begun a new incarnation, which must be notified of everything
     /// again.
     pub fn new_life(&mut self, machine: usize, later: &mut Vec<(u64, Later)>) {
         self.known[machine] = 0;
@@ -197,6 +212,7 @@ impl Consensus {
         }
         if self.forgets && self.decided.len() > 1 {
             self.decided.pop();
+            self.adopted.pop();
             self.known.fill(0);
         }
     }
@@ -222,6 +238,20 @@ impl Consensus {
             }
             PortRequest::Confirm { number, term } => {
                 later.push((delay, Later::Confirm { machine, term, number }))
+            }
+            PortRequest::Write(write) => {
+                let reached = |leader: usize| leader == machine || reach.linked(machine, leader);
+                if !self.leader.is_some_and(reached) {
+                    return;
+                }
+                // A write whose answer is late is repeated, and both may be applied, the first one much later.
+                if self.rng.chance(0.05) {
+                    let late = delay + self.rng.below(1_500 * MS as usize) as u64;
+                    later.push((late, Later::Apply { machine, write: write.clone() }));
+                }
+                if !self.rng.chance(0.03) {
+                    later.push((delay, Later::Apply { machine, write }));
+                }
             }
             // The leader stops leading, and the other voters notice after a while.
             PortRequest::StepDown { term } => {
@@ -257,6 +287,19 @@ impl Consensus {
                 notifications.push((machine, PortEvent::Confirmed { number }))
             }
             Later::Readmit(machine) => self.votes[machine] = true,
+            Later::Apply { machine, write } => {
+                let able = self.leader.is_some_and(|leader| self.has_majority(leader, reach));
+                let Some(newest) = self.decided.last().filter(|_| able) else { return };
+                let outcomes = self.table.apply(&write, newest);
+                let RecordWrite { home, sequence, .. } = write;
+                let delay = self.soon();
+                if !self.rng.chance(0.05) {
+                    later.push((delay, Later::Applied { machine, home, sequence, outcomes }));
+                }
+            }
+            Later::Applied { machine, home, sequence, outcomes } => {
+                notifications.push((machine, PortEvent::Written { home, sequence, outcomes }));
+            }
         }
     }
 
@@ -321,7 +364,11 @@ impl Consensus {
         let snapshot = self.known[machine] == 0 || behind > FAR_BEHIND;
         let from = if snapshot { self.decided.len().saturating_sub(1) } else { self.known[machine] };
         let news = self.decided.get(from..).unwrap_or_default();
-        notifications.extend(news.iter().map(|view| (machine, PortEvent::Decided(view.clone()))));
+        for (view, adopted) in news.iter().zip(&self.adopted[from.min(self.adopted.len())..]) {
+            let coordinates = view.coordinator.id.0 as usize == machine + 1;
+            let adopted = if coordinates { adopted.clone() } else { Vec::new() };
+            notifications.push((machine, PortEvent::Decided { view: view.clone(), adopted }));
+        }
         self.known[machine] = self.decided.len();
     }
 

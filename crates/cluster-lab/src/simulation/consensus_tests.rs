@@ -53,7 +53,7 @@ fn record(seed: u64) -> Vec<HistoryRecord> {
         model.happens(now, what, &cut, &mut later, &mut notifications);
         for (machine, event) in notifications.drain(..) {
             match &event {
-                PortEvent::Decided(view) => known[machine].0 = view.epoch,
+                PortEvent::Decided { view, .. } => known[machine].0 = view.epoch,
                 PortEvent::Leading { term } => known[machine].1 = Some(*term),
                 PortEvent::Deposed => known[machine].1 = None,
                 _ => {}
@@ -89,7 +89,7 @@ fn the_models_own_histories_are_accepted() {
                 )
                 .count()
         };
-        decided += count(|event| matches!(event, PortEvent::Decided(_)));
+        decided += count(|event| matches!(event, PortEvent::Decided { .. }));
         confirmed += count(|event| matches!(event, PortEvent::Confirmed { .. }));
     }
     assert!(decided > 1000 && confirmed > 1000, "{decided} decided, {confirmed} confirmed");

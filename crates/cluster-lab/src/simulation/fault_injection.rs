@@ -1,10 +1,10 @@
 //! Applies faults to the cluster, and repairs them.
 
 use super::faults::{Fault, FaultEvent};
-use super::sim::{Message, ScheduledEvent, Sim};
+use super::sim::{Message, ScheduledEvent, Sim, proof};
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Event, MemberId};
+use lockkeeper_member::{Event, MemberId, SessionId, ToMember};
 
 impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn inject(&mut self, fault_event: FaultEvent) {
@@ -42,6 +42,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 self.event(machine, Event::Leave { timeout_ns });
             }
             FaultEvent::Revoke { place } => self.revoke(place),
+            FaultEvent::Theft { machine, place } => self.steal(machine, place),
             FaultEvent::Change(settings) => {
                 for machine in 0..self.spec.members {
                     self.event(machine, Event::Change(settings.clone()));
@@ -96,6 +97,30 @@ impl<P: MutualExclusion> Sim<'_, P> {
         if !holders.is_empty() {
             let (machine, lock, acquisition) = holders[place % holders.len()].clone();
             self.event(machine, Event::Revoke(lock, acquisition));
+        }
+    }
+
+    /// A thief, whose proof is its own, tries to close the session of another client through a member that does not have
+    /// the session. A daemon does not let it name a session of its own member.
+    fn steal(&mut self, machine: usize, place: usize) {
+        let sessions: Vec<SessionId> = self
+            .clients
+            .iter()
+            .flat_map(|client| client.wires.iter().map(|wire| wire.link.session().id()))
+            .collect();
+        let Some(&session) = sessions.get(place % sessions.len().max(1)) else { return };
+        let has = |member: &Option<_>| {
+            member
+                .as_ref()
+                .is_some_and(|member: &super::sim::SimMember<P>| member.sessions().contains(&session))
+        };
+        if has(&self.members[machine]) {
+            return;
+        }
+        let keep_alive =
+            ToMember::KeepAlive { sent_ns: 0, first: false, settled: u64::MAX, generation: None };
+        for message in [keep_alive, ToMember::Close] {
+            self.event(machine, Event::Client(session, proof(u64::MAX - 1), message));
         }
     }
 

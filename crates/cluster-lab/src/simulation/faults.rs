@@ -43,6 +43,8 @@ pub enum Fault {
     LoseAll,
     /// One member permanently loses its links to all other members. Its clients still reach it.
     Isolate,
+    /// A client presents the session of another one to a member that does not have it.
+    Theft,
 }
 
 impl Fault {
@@ -65,6 +67,7 @@ impl Fault {
         Self::Settings,
         Self::LoseAll,
         Self::Isolate,
+        Self::Theft,
     ];
 
     /// Its name, as `--faults` accepts it.
@@ -87,6 +90,7 @@ impl Fault {
             Self::Settings => "settings",
             Self::LoseAll => "lose-all",
             Self::Isolate => "isolate",
+            Self::Theft => "theft",
         }
     }
 
@@ -104,11 +108,22 @@ impl Fault {
         text.split(',').map(read).collect()
     }
 
+    /// Whether a client must keep its recorded holds under this fault, if they live long enough.
+    pub(crate) fn spares_recorded_holds(self) -> bool {
+        !matches!(self, Self::Wipe | Self::LoseAll | Self::Client | Self::Revoke)
+    }
+
     /// Whether clients of unaffected members must keep their holds under this fault.
     pub(crate) fn spares_survivors(self) -> bool {
         matches!(
             self,
-            Self::Crash | Self::Hiccup | Self::Drift | Self::Duplicate | Self::Leave | Self::Settings
+            Self::Crash
+                | Self::Hiccup
+                | Self::Drift
+                | Self::Duplicate
+                | Self::Leave
+                | Self::Settings
+                | Self::Theft
         )
     }
 }
@@ -150,6 +165,8 @@ pub enum FaultEvent {
     Leave { machine: usize, timeout_ns: u64 },
     /// An operator revokes one hold, selected by its index among all of them.
     Revoke { place: usize },
+    /// A client presents a session of another one, selected by its index, to this machine.
+    Theft { machine: usize, place: usize },
     /// An operator changes the cluster's settings.
     Change(ClusterSettings),
     /// All members crash and lose their disks; each restarts at its own time.
@@ -233,6 +250,7 @@ fn fault_event(
             let ways = others.flat_map(|other| [(member, other), (other, member)]).collect();
             add(FaultEvent::Cut { ways, until_ns: u64::MAX });
         }
+        Fault::Theft => add(FaultEvent::Theft { machine: member, place: rng.below(usize::MAX) }),
         Fault::Revoke => add(FaultEvent::Revoke { place: rng.below(usize::MAX) }),
         Fault::Client => match rng.below(3) {
             0 => add(FaultEvent::Crash { machine: client, wipe: true, back_ns: until }),

@@ -161,12 +161,15 @@ impl<P: MutualExclusion> Sim<'_, P> {
             }
             // The session is replaced once its lease has expired.
             ToClient::NoSession => {}
-            ToClient::Alive { generation, sent_ns, duration_ns, revoked } => {
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked, .. } => {
                 // The current hold is released later; an earlier one has been released already.
                 let (current, revoked): (Vec<u64>, Vec<u64>) =
                     revoked.into_iter().partition(|&number| lease.is_current(number));
                 lease.revoked |= !current.is_empty();
-                lease.session.receive(clock, ToClient::Alive { generation, sent_ns, duration_ns, revoked });
+                lease.session.receive(
+                    clock,
+                    ToClient::Alive { generation, sent_ns, duration_ns, revoked, recorded: None },
+                );
             }
             message => drop(lease.session.receive(clock, message)),
         }

@@ -76,7 +76,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
         let long_holder = &self.long_holders[index];
         let first = long_holder.generation.is_none();
-        let mut message = vec![ToMember::KeepAlive { sent_ns: clock, first, settled: 0 }];
+        let mut message = vec![ToMember::KeepAlive { sent_ns: clock, first, settled: 0, generation: None }];
         for &number in long_holder.wants.iter().take(if first { 0 } else { AT_ONCE }) {
             let lock = LockName::new(format!("long_holder-{}-{number}", long_holder.number));
             message.push(ToMember::Acquire { number, settled: 0, request: LockRequest::exclusive(lock) });

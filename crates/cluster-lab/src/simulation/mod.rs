@@ -5,7 +5,7 @@
 //! lags behind.
 //!
 //! A run has two phases. In the first, faults happen as the seed determines. Then all faults end, and every waiter must
-//! be served within [`ClusterSpec::SERVED_WITHIN_NS`].
+//! be served within [`ClusterSpec::longest_wait_ns`].
 //!
 //! | module | content |
 //! |---|---|

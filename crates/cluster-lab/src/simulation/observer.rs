@@ -32,6 +32,8 @@ pub enum Property {
     Service,
     /// Clients of unaffected members keep their holds.
     Survivors,
+    /// A client that reaches the cluster loses no recorded hold.
+    RecordedHolds,
     /// No step of a member takes longer than [`ClusterSpec::LONGEST_STEP_NS`](super::ClusterSpec::LONGEST_STEP_NS).
     Steps,
 }
@@ -48,6 +50,7 @@ impl fmt::Display for Property {
             Self::LeasesOver => "no lease outside of a view that starts",
             Self::Service => "service after the faults",
             Self::Survivors => "no lock lost by survivors",
+            Self::RecordedHolds => "no recorded hold lost",
             Self::Steps => "no long step",
         })
     }
@@ -68,6 +71,10 @@ pub struct Outcome {
     pub views: u64,
     /// The number of sessions that were lost while they held a lock.
     pub lost: u64,
+    /// The number of recorded holds that were lost.
+    pub lost_recorded: u64,
+    /// The number of holds that members have adopted.
+    pub adopted: u64,
     /// The number of planned leaves.
     pub leaves: u64,
     /// The number of frames between members.
@@ -111,7 +118,7 @@ pub struct Observer {
     highest: BTreeMap<LockName, BTreeMap<LockMode, Fence>>,
     starts: BTreeMap<u64, ChunkedList<StartHold>>,
     reports: BTreeMap<Node, (u64, Report)>,
-    granted: BTreeSet<(SessionId, Generation, u64)>,
+    granted: BTreeSet<(SessionId, u64)>,
     /// The lock of each acquisition requested from a member, and whether the request is re-entrant.
     requested: BTreeMap<(SessionId, u64), (LockName, bool)>,
     /// The acquisitions of each lock and session that were granted and have not ended.
@@ -225,6 +232,7 @@ impl Observer {
 
     fn started(&mut self, now: u64, epoch: u64, holds: &ChunkedList<StartHold>) {
         self.outcome.views += 1;
+        self.outcome.adopted += holds.iter().filter(|held| held.adopted.is_some()).count() as u64;
         if let Some(before) = self.starts.insert(epoch, holds.clone()) {
             self.broken(
                 now,
@@ -263,14 +271,18 @@ impl Observer {
             }
         }
         let ToClient::Granted { number, fence, generation, .. } = message else { return };
-        if !self.granted.insert((session, *generation, *number)) {
+        // A member repeats its answers, and one that has adopted the session repeats the grants of the previous one.
+        if !self.granted.insert((session, *number)) {
             return;
         }
         let requested = self.requested.get(&(session, *number)).cloned();
         let (lock, reentrant) = requested.unwrap_or_else(|| (LockName::new(""), false));
-        let held = self.held.entry((session, *generation, lock)).or_default();
-        let nested = reentrant && !held.is_empty();
-        held.insert(*number);
+        // A member that has adopted the session has the holds of earlier generations.
+        let first = (session, Generation::default(), LockName::new(""));
+        let of_session = self.held.range(first..).take_while(|(key, _)| key.0 == session);
+        let holds = of_session.filter(|(key, _)| key.2 == lock).any(|(_, numbers)| !numbers.is_empty());
+        let nested = reentrant && holds;
+        self.held.entry((session, *generation, lock)).or_default().insert(*number);
         // A re-entrant acquisition belongs to a hold that was granted before, perhaps in an earlier view. It is
         // valid only as long as that hold.
         if nested {

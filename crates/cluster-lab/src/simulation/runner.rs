@@ -49,6 +49,10 @@ pub struct ClusterReport {
     pub views: u64,
     /// The number of sessions that were lost while they held a lock.
     pub lost: u64,
+    /// The number of recorded holds that were lost.
+    pub lost_recorded: u64,
+    /// The number of recorded holds that members have adopted.
+    pub adopted: u64,
     /// The number of planned leaves.
     pub leaves: u64,
     /// The number of frames between members.
@@ -143,6 +147,8 @@ fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport 
         leased: sum(|outcome| outcome.leased),
         views: sum(|outcome| outcome.views),
         lost: sum(|outcome| outcome.lost),
+        lost_recorded: sum(|outcome| outcome.lost_recorded),
+        adopted: sum(|outcome| outcome.adopted),
         leaves: sum(|outcome| outcome.leaves),
         frames: sum(|outcome| outcome.frames),
         found: found.collect(),

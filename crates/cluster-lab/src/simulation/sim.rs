@@ -16,11 +16,12 @@ use lockkeeper_lab::simulator::queue::Queue;
 use lockkeeper_lab::simulator::rng::{Purpose, Rng};
 use lockkeeper_lab::simulator::time::Time;
 use lockkeeper_member::{
-    BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, SettingsError,
-    ToClient, ToMember, View,
+    Body, BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Proof,
+    SessionId, SettingsError, ToClient, ToMember, View,
 };
 use std::collections::BTreeMap;
 
+pub(super) type SimMember<P> = Member<P, Option<BugSwitch>>;
 pub(super) type Message<P> = <P as Protocol>::Message;
 
 /// A scheduled event.
@@ -34,6 +35,8 @@ pub(super) enum ScheduledEvent<M> {
         message: ToMember,
     },
     ToClient {
+        /// The daemon whose connection carries the message.
+        daemon: usize,
         session: SessionId,
         message: ToClient,
     },
@@ -80,7 +83,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) now: u64,
     queue: Queue<ScheduledEvent<Message<P>>>,
     pub(super) machines: Vec<Machine>,
-    pub(super) members: Vec<Option<Member<P, Option<BugSwitch>>>>,
+    pub(super) members: Vec<Option<SimMember<P>>>,
     incarnations: u64,
     /// When each member's next tick is scheduled.
     tick_ns: Vec<u64>,
@@ -106,6 +109,11 @@ pub struct Sim<'a, P: MutualExclusion> {
     /// Draws the settings of each incarnation of a member.
     configuring: Rng,
     trace: Option<Trace<'a>>,
+}
+
+/// The proof of a client.
+pub(super) fn proof(client: u64) -> Proof {
+    Proof(u128::from(client + 1).to_le_bytes())
 }
 
 struct Machines<'a>(&'a [Machine], &'a Net, u64);
@@ -209,6 +217,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.spec.faults.contains(&Fault::Settings) {
             config.cluster = self.spec.settings(&mut self.configuring);
         }
+        // After the loss of all disks, the machines do not know how long an earlier cluster has promised holds.
+        config.is_new = self.consensus.cluster == 0;
         self.members[machine] = Some(Member::new(node, config, clock)?);
         self.tick_ns[machine] = self.now;
         self.after(0, ScheduledEvent::Tick(machine, self.incarnations));
@@ -242,10 +252,14 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 if self.is_connected(client, peer) {
                     self.observer.requested(peer.session, &message);
                     let again = |message| ScheduledEvent::ToMember { client, peer, message };
-                    self.at(peer.daemon, again, message, |message| Event::Client(peer.session, message));
+                    self.at(peer.daemon, again, message, |message| {
+                        Event::Client(peer.session, proof(client as u64), message)
+                    });
                 }
             }
-            ScheduledEvent::ToClient { session, message } => self.deliver_to_client(session, message),
+            ScheduledEvent::ToClient { daemon, session, message } => {
+                self.deliver_to_client(daemon, session, message);
+            }
             ScheduledEvent::Port(machine, incarnation, event) => {
                 if self.incarnation(machine) == Some(incarnation) {
                     self.at(
@@ -271,7 +285,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             ScheduledEvent::Local { machine, session, message } => {
                 let again = |message| ScheduledEvent::Local { machine, session, message };
                 self.observer.requested(session, &message);
-                self.at(machine, again, message, |message| Event::Client(session, message));
+                self.at(machine, again, message, |message| {
+                    Event::Client(session, proof(session.client), message)
+                });
             }
             ScheduledEvent::Leases { machine, boot } => self.advance_leases(machine, boot, false),
             ScheduledEvent::LongHolder(long_holder) => self.look_at_hoard(long_holder),
@@ -356,18 +372,24 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 _ => {}
             }
         }
+        let clock = self.machines[machine].clock.read(self.now);
+        let lease_left_ns = self.members[machine].as_ref().map_or(0, |member| member.lease_left_ns(clock));
         for frame in out.frames.drain(..) {
             self.observer.outcome.frames += 1;
+            if let Body::Relayed { session, message } = &frame.body {
+                self.observer.sent(self.now, node, *session, message, lease_left_ns);
+            }
             let copies = self.net.send(self.now, machine, frame.to.0 as usize - 1);
             for delay in copies.into_iter().flatten() {
                 self.after(delay, ScheduledEvent::Frame(self.consensus.cluster, frame.clone()));
             }
         }
-        let clock = self.machines[machine].clock.read(self.now);
-        let lease_left_ns = self.members[machine].as_ref().map_or(0, |member| member.lease_left_ns(clock));
         for (session, message) in out.clients.drain(..) {
             self.trace(|| format!("{node} to {session}"), &message);
-            self.observer.sent(self.now, node, session, &message, lease_left_ns);
+            // A relayed message was observed at the member that has the session.
+            if self.members[machine].as_ref().is_some_and(|member| member.has_session(session)) {
+                self.observer.sent(self.now, node, session, &message, lease_left_ns);
+            }
             if session.client >= LOCAL {
                 self.deliver_to_lease(machine, session, message);
                 continue;
@@ -375,10 +397,14 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             let copies = self.net.send(self.now, machine, self.spec.members + session.client as usize);
             for delay in copies.into_iter().flatten() {
                 let delay = self.in_order(session, false, delay);
-                self.after(delay, ScheduledEvent::ToClient { session, message: message.clone() });
+                let (daemon, message) = (machine, message.clone());
+                self.after(delay, ScheduledEvent::ToClient { daemon, session, message });
             }
         }
         for request in out.port.drain(..) {
+            if let PortRequest::Write(write) = &request {
+                self.trace(|| node.to_string(), write);
+            }
             self.consensus(|consensus, _, reach, later, _| consensus.request(machine, request, reach, later));
         }
     }
@@ -426,7 +452,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.observer.outcome.broken.is_some() {
             return;
         }
-        let latest = self.spec.end_ns() - ClusterSpec::SERVED_WITHIN_NS;
+        let latest = self.spec.end_ns() - self.spec.longest_wait_ns();
         let waits = |client: &Client| {
             client
                 .request

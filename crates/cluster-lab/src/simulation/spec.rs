@@ -39,6 +39,8 @@ pub struct ClusterSpec {
     pub faults: BTreeSet<Fault>,
     /// The duration of the phase with faults.
     pub chaos_ns: u64,
+    /// The longest time to live of a recorded hold.
+    pub longest_ttl_ns: u64,
     /// A bug switch of the members.
     pub bug: Option<BugSwitch>,
     /// Bug switch: consensus forgets its last decision when a machine restarts.
@@ -48,8 +50,6 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// The time within which every waiter must be served after the faults have ended.
-    pub const SERVED_WITHIN_NS: u64 = 15_000 * MS;
     /// The bound of the clock drift: far larger than that of real clocks, so that errors show.
     pub const DRIFT_PPM: u64 = 100_000;
     /// The factor by which a change of the settings may lengthen a lease.
@@ -77,6 +77,7 @@ impl ClusterSpec {
             most_own_locks: None,
             faults: Fault::ALL.iter().copied().collect(),
             chaos_ns: 20_000 * MS,
+            longest_ttl_ns: 3_000 * MS,
             bug: None,
             forgets_epochs: false,
             epochs_begin_at_one: false,
@@ -104,15 +105,27 @@ impl ClusterSpec {
         spec
     }
 
+    /// The time within which every waiter must be served after the faults have ended: a recorded hold of a client that
+    /// does not know of the record ends with its time to live.
+    pub fn longest_wait_ns(&self) -> u64 {
+        15_000 * MS + if self.longest_ttl_ns > self.chaos_ns { 2 * self.longest_ttl_ns } else { 0 }
+    }
+
     /// The duration of a run.
     pub fn end_ns(&self) -> u64 {
-        self.chaos_ns + Self::SERVED_WITHIN_NS + 3_000 * MS
+        self.chaos_ns + self.longest_wait_ns() + 3_000 * MS
     }
 
     /// Whether clients of unaffected members must never lose a hold: true if faults come one at a time and affect
     /// no link.
     pub fn spares_survivors(&self) -> bool {
         self.faults.iter().all(|fault| fault.spares_survivors())
+    }
+
+    /// Whether no recorded hold may be lost: true if no fault affects clients or loses the log, and holds live longer than
+    /// all faults together.
+    pub fn spares_recorded_holds(&self) -> bool {
+        self.longest_ttl_ns > self.chaos_ns && self.faults.iter().all(|fault| fault.spares_recorded_holds())
     }
 
     /// Draws settings of a cluster: times up to [`Self::LONGEST`] times as long, and perhaps another algorithm.
@@ -124,6 +137,8 @@ impl ClusterSpec {
             algorithm: vec![(ALGORITHM.into(), other.unwrap_or(&self.algorithm).into())],
             lease_ns: factor * usual.lease_ns,
             longest_lease_ns: usual.longest_lease_ns,
+            shortest_ttl_ns: usual.shortest_ttl_ns,
+            longest_ttl_ns: usual.longest_ttl_ns,
             renewal_ns: factor * usual.renewal_ns,
             silence_ns: factor * usual.silence_ns,
             settle_ns: factor * usual.settle_ns,
@@ -136,6 +151,7 @@ impl ClusterSpec {
         let mut config = Config::new((1..=self.members as u32).map(MemberId)).with_bugs(self.bug);
         config.cluster.algorithm = vec![(ALGORITHM.into(), self.algorithm.clone())];
         config.cluster.drift_ppm = Self::DRIFT_PPM;
+        config.cluster.longest_ttl_ns = self.longest_ttl_ns;
         if self.faults.contains(&Fault::Settings) {
             config.cluster.longest_lease_ns = Self::LONGEST * config.cluster.lease_ns;
         }

@@ -7,7 +7,7 @@ use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::checker::explore::intern::Interner;
 use lockkeeper_member::{
     BugSwitch, Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Report, SessionId, SettingsError, ToClient, ToMember, View,
+    PortEvent, PortRequest, Proof, Report, SessionId, SettingsError, ToClient, ToMember, View,
 };
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};
@@ -186,21 +186,29 @@ impl<P: MutualExclusion> Tables<P> {
         match cause {
             Cause::Tick => Event::Tick,
             Cause::Frame(number) => Event::Frame(self.frame(number).clone()),
-            Cause::Decided(view) => Event::Port(PortEvent::Decided(self.view(view).clone())),
+            Cause::Decided(view) => {
+                Event::Port(PortEvent::Decided { view: self.view(view).clone(), adopted: Vec::new() })
+            }
             Cause::Leading(term) => Event::Port(PortEvent::Leading { term }),
             Cause::Deposed => Event::Port(PortEvent::Deposed),
             Cause::Confirmed(number) => Event::Port(PortEvent::Confirmed { number }),
             Cause::Leader(who) => Event::Port(PortEvent::Leader(Some(MemberId(who as u32 + 1)))),
-            Cause::Opens => {
-                Event::Client(session, ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 })
-            }
+            Cause::Opens => Event::Client(
+                session,
+                Proof::default(),
+                ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0, generation: None },
+            ),
             Cause::Requests(number) => {
                 let reads = is_reader(self.readers, node.id.0 as usize - 1);
                 let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
                 let lock_request = LockRequest { mode, ..LockRequest::exclusive(LockName::new("lock")) };
-                Event::Client(session, ToMember::Acquire { number, settled: 0, request: lock_request })
+                Event::Client(
+                    session,
+                    Proof::default(),
+                    ToMember::Acquire { number, settled: 0, request: lock_request },
+                )
             }
-            Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),
+            Cause::Releases(number) => Event::Client(session, Proof::default(), ToMember::Release { number }),
         }
     }
 }

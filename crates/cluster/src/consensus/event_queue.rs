@@ -1,7 +1,7 @@
 //! Sends events to the member in a consistent order.
 
 use super::locked;
-use lockkeeper_member::{MemberId, PortEvent, View};
+use lockkeeper_member::{HoldRecord, MemberId, Node, PortEvent, RecordOutcome, View};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -66,11 +66,11 @@ impl EventSender {
     }
 
     /// Reports a decided view.
-    pub fn decided(&self, view: &View) {
+    pub fn decided(&self, view: &View, adopted: Vec<HoldRecord>) {
         let mut sent = locked(&self.sent);
         if view.epoch > sent.newest.epoch {
             sent.newest = view.clone();
-            self.send(PortEvent::Decided(view.clone()));
+            self.send(PortEvent::Decided { view: view.clone(), adopted });
         }
     }
 
@@ -108,13 +108,22 @@ impl EventSender {
         }
     }
 
+    /// Reports the outcomes of a write of this incarnation.
+    pub fn written(&self, incarnation: u64, home: Node, sequence: u64, outcomes: Vec<RecordOutcome>) {
+        let _sent = locked(&self.sent);
+        if self.incarnation() == incarnation {
+            self.send(PortEvent::Written { home, sequence, outcomes });
+        }
+    }
+
     /// Repeats everything for a new incarnation of the member. Returns the incarnation, and a term that must be
     /// confirmed before it is reported: the known one may be outdated.
     pub fn repeat_all(&self) -> (u64, Option<u64>) {
         let mut sent = locked(&self.sent);
         self.incarnations.fetch_add(1, Ordering::SeqCst);
         if sent.newest.epoch > 0 {
-            self.send(PortEvent::Decided(sent.newest.clone()));
+            // A new incarnation does not coordinate a view that was decided before it began.
+            self.send(PortEvent::Decided { view: sent.newest.clone(), adopted: Vec::new() });
         }
         self.send(PortEvent::Leader(sent.leader));
         sent.unconfirmed = sent.leading.take().or(sent.unconfirmed);

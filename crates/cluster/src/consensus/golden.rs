@@ -4,11 +4,14 @@
 //! also raises the format of the store. Some of the types belong to the Raft library: a new version of it may change them, too.
 
 use super::state::State;
-use super::types::{Entry, LogId, Membership, SnapshotMeta, StoreName, StoreNode, Types, Vote};
+use super::types::{Entry, LogId, Membership, Proposal, SnapshotMeta, StoreName, StoreNode, Types, Vote};
 use super::wire::{
     self, ConsensusQuery, ConsensusReply, MemberIdentity, QueryMessage, ReplyMessage, Rpc, StoreStamp,
 };
-use lockkeeper_member::{ClusterSettings, Inherited, MemberId, Node, View};
+use lockkeeper_member::{
+    Acquisition, ClusterSettings, Fence, HoldRecord, HoldTable, Inherited, LockMode, LockName, MemberId,
+    Node, Proof, RecordChange, RecordOutcome, RecordWrite, SessionId, Tag, View,
+};
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;
 use openraft::raft::{
@@ -22,6 +25,8 @@ fn settings() -> ClusterSettings {
         algorithm: vec![("algorithm".into(), "raymond".into())],
         lease_ns: 11,
         longest_lease_ns: 12,
+        shortest_ttl_ns: 1_012,
+        longest_ttl_ns: 1_013,
         renewal_ns: 13,
         silence_ns: 14,
         settle_ns: 15,
@@ -69,7 +74,7 @@ fn membership() -> openraft::Membership<StoreName, StoreNode> {
 fn entries() -> Vec<(&'static str, EntryPayload<Types>)> {
     every_variant!(EntryPayload<Types> {
         "blank": EntryPayload::Blank => EntryPayload::Blank,
-        "view": EntryPayload::Normal(_) => EntryPayload::Normal(view()),
+        "view": EntryPayload::Normal(_) => EntryPayload::Normal(Proposal::View(view())),
         "membership": EntryPayload::Membership(_) => EntryPayload::Membership(membership()),
     })
 }
@@ -80,7 +85,35 @@ fn state() -> State {
         membership: Membership::new(Some(log_id(62)), membership()),
         newest: view(),
         epoch_above: 63,
+        holds: table(),
     }
+}
+
+fn write() -> RecordWrite {
+    let acquisition = |number| Acquisition { session: SessionId { client: 91, number: 92 }, number };
+    let record = HoldRecord {
+        acquisition: acquisition(93),
+        hold: 94,
+        lock: LockName::new("nightly"),
+        mode: LockMode::Exclusive,
+        fence: Fence::new(7, 95),
+        ttl_ns: 96,
+        longest_until_ms: Some(97),
+        since_ms: 98,
+        tag: Tag { owner: "web-3".into(), purpose: "backup".into() },
+        proof: Proof([99; 16]),
+        home: Node { id: MemberId(1), incarnation: 1001 },
+        epoch: 7,
+        adopted: true,
+    };
+    let changes = vec![RecordChange::Record(record), RecordChange::End(acquisition(101))];
+    RecordWrite { home: Node { id: MemberId(1), incarnation: 1001 }, epoch: 7, sequence: 102, changes }
+}
+
+fn table() -> HoldTable {
+    let mut table = HoldTable::default();
+    table.apply(&write(), &view());
+    table
 }
 
 fn rpcs() -> Vec<(&'static str, Rpc)> {
@@ -107,6 +140,7 @@ fn questions() -> Vec<(&'static str, ConsensusQuery)> {
         "found": ConsensusQuery::Found { .. } => ConsensusQuery::Found { cluster: 81 },
         "join": ConsensusQuery::Join { .. } => ConsensusQuery::Join { node: place() },
         "remove": ConsensusQuery::Remove { .. } => ConsensusQuery::Remove { member: MemberId(82) },
+        "write": ConsensusQuery::Write { .. } => ConsensusQuery::Write { write: write() },
         "raft": ConsensusQuery::Raft { .. } => {
             let rpc = Rpc::Vote(VoteRequest { vote: vote(), last_log_id: None });
             ConsensusQuery::Raft { cluster: 83, to: 84, rpc }
@@ -138,6 +172,8 @@ fn answers() -> Vec<(&'static str, ConsensusReply)> {
         "hello": ConsensusReply::Identity(_) => ConsensusReply::Identity(hello),
         "yes": ConsensusReply::Accepted { .. } => ConsensusReply::Accepted { cluster: 97 },
         "ask-leader": ConsensusReply::NotLeader(_) => ConsensusReply::NotLeader(Some((MemberId(98), "b:7420".into()))),
+        "written": ConsensusReply::Written(_) =>
+            ConsensusReply::Written(vec![RecordOutcome::Recorded, RecordOutcome::Ended, RecordOutcome::Refused]),
         "append": ConsensusReply::Append(_) => ConsensusReply::Append(AppendEntriesResponse::Conflict),
         "vote": ConsensusReply::Vote(_) => ConsensusReply::Vote(VoteResponse {
             vote: vote(),
@@ -172,6 +208,8 @@ fn bytes_of_consensus_values_on_disk_do_not_change() {
     let entry = |payload| Entry { log_id: log_id(64), payload };
     let entries: Vec<_> = entries().into_iter().map(|(name, payload)| (name, entry(payload))).collect();
     golden.values("entry", &entries);
+    let write = entry(EntryPayload::Normal(Proposal::Write(write())));
+    golden.values("entry", &[("write", write)]);
     golden.values("vote", &[("of-a-leader", vote()), ("none", Vote::default())]);
     golden.values("committed", &[("entry", log_id(65))]);
     golden.values("purged", &[("entry", log_id(66))]);

@@ -1,10 +1,11 @@
-//! The Raft state machine: the newest view and the membership.
+//! The Raft state machine: the newest view, the recorded holds and the membership.
 
 use super::event_queue::EventSender;
 use super::log::stops;
-use super::state::State;
+use super::state::{Effect, State};
 use super::types::{Entry, LogId, Membership, SnapshotMeta, StoreName, Types};
 use crate::store::{Change, Record, Store, StoreError, encode};
+use lockkeeper_member::{MemberId, RecordOutcome};
 use openraft::storage::RaftStateMachine;
 use openraft::{OptionalSend, RaftSnapshotBuilder, Snapshot, StorageError};
 use std::io::Cursor;
@@ -13,16 +14,17 @@ use tokio::sync::Mutex;
 
 /// The state machine. It is in memory; its last snapshot and the log from there on are on disk.
 pub(crate) struct Machine {
+    me: MemberId,
     stored: StoredSnapshot,
     state: State,
     events: Arc<EventSender>,
 }
 
 impl Machine {
-    pub fn new(store: Store, events: Arc<EventSender>) -> Result<Self, StoreError> {
+    pub fn new(store: Store, me: MemberId, events: Arc<EventSender>) -> Result<Self, StoreError> {
         let state: State = store.read(Record::Snapshot)?.unwrap_or_default();
-        events.decided(&state.newest);
-        Ok(Self { stored: StoredSnapshot { store, order: Arc::default() }, state, events })
+        events.decided(&state.newest, Vec::new());
+        Ok(Self { me, stored: StoredSnapshot { store, order: Arc::default() }, state, events })
     }
 }
 
@@ -72,17 +74,25 @@ impl RaftStateMachine<Types> for Machine {
         Ok((self.state.applied, self.state.membership.clone()))
     }
 
-    async fn apply<I>(&mut self, entries: I) -> Result<Vec<()>, StorageError<StoreName>>
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Vec<RecordOutcome>>, StorageError<StoreName>>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
         let mut applied = Vec::new();
         for entry in entries {
-            if let Some(view) = self.state.apply(entry) {
-                self.events.decided(&view);
+            let mut outcomes = Vec::new();
+            match self.state.apply(entry) {
+                Effect::None => {}
+                Effect::Decided(view) => {
+                    // Only the coordinator of a view needs the holds that other members adopt.
+                    let coordinates = view.coordinator.id == self.me;
+                    let adopted = if coordinates { self.state.holds.adopted() } else { Vec::new() };
+                    self.events.decided(&view, adopted);
+                }
+                Effect::Written(written) => outcomes = written,
             }
-            applied.push(());
+            applied.push(outcomes);
         }
         Ok(applied)
     }
@@ -104,7 +114,7 @@ impl RaftStateMachine<Types> for Machine {
         let state = State::received(meta, &snapshot.into_inner())
             .ok_or_else(|| stops(&StoreError::Damaged { what }))?;
         self.stored.write_if_newer(&state).await?;
-        self.events.decided(&state.newest);
+        self.events.decided(&state.newest, Vec::new());
         self.state = state;
         Ok(())
     }

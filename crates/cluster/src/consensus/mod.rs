@@ -36,7 +36,7 @@ pub(crate) use network::{PendingReply, QueryFailed, QueryTransport};
 
 use crate::store::{Record, Store, StoreError};
 use event_queue::EventSender;
-use lockkeeper_member::{ClusterSettings, MemberId, View};
+use lockkeeper_member::{ClusterSettings, MemberId, RecordOutcome, RecordWrite, View};
 use log::Log;
 use machine::Machine;
 use maintenance::leading;
@@ -51,7 +51,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use types::{Raft, StoreName, StoreNode};
+use types::{Proposal, Raft, StoreName, StoreNode};
 use wire::{ConsensusQuery, ConsensusReply};
 
 /// Maximum number of proposals and confirmations in progress. A member has one of each; further ones are dropped, as if
@@ -281,10 +281,10 @@ impl Consensus {
         let (events, delivery) = EventSender::new(callback);
         let events = Arc::new(events);
         let begin = {
-            let events = events.clone();
+            let (events, me) = (events.clone(), settings.me);
             move |store: &Store| {
                 let cluster: Option<u64> = store.read(Record::Cluster)?;
-                Ok((cluster, Log::new(store.clone())?, Machine::new(store.clone(), events)?))
+                Ok((cluster, Log::new(store.clone())?, Machine::new(store.clone(), me, events)?))
             }
         };
         let (cluster, log, machine) = store.run(begin).await?;
@@ -366,8 +366,24 @@ impl Consensus {
         }
         let inner = self.inner.clone();
         self.inner.runtime.spawn(async move {
-            if let Err(error) = inner.raft.client_write(view).await {
+            if let Err(error) = inner.raft.client_write(Proposal::View(view)).await {
                 tracing::debug!("a proposal came to nothing: {error}");
+            }
+            drop(permit);
+        });
+    }
+
+    /// Writes to the table of recorded holds, through the leader. The outcomes are reported once they are durable at a
+    /// majority; there is no report if the write may be lost.
+    pub fn write(&self, write: RecordWrite) {
+        let Ok(permit) = self.inner.in_progress.clone().try_acquire_owned() else { return };
+        let inner = self.inner.clone();
+        let incarnation = inner.events.incarnation();
+        self.inner.runtime.spawn(async move {
+            let (home, sequence) = (write.home, write.sequence);
+            match inner.write(write).await {
+                Some(outcomes) => inner.events.written(incarnation, home, sequence, outcomes),
+                None => tracing::debug!(sequence, "a write to the table of recorded holds has no answer"),
             }
             drop(permit);
         });
@@ -520,6 +536,25 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
+    /// Writes to the table of recorded holds: as the leader, or by a query to the leader.
+    async fn write(&self, write: RecordWrite) -> Option<Vec<RecordOutcome>> {
+        if self.leads_in().await.is_some() {
+            return self.write_as_leader(write).await;
+        }
+        let (leader, address) = self.leader()?;
+        let query = ConsensusQuery::Write { write };
+        let reply = self.network.query(Some(leader), &address, query, 2 * self.settings.election.1).await;
+        match reply {
+            Ok(ConsensusReply::Written(outcomes)) => Some(outcomes),
+            _ => None,
+        }
+    }
+
+    /// As the leader: writes to the table of recorded holds.
+    async fn write_as_leader(&self, write: RecordWrite) -> Option<Vec<RecordOutcome>> {
+        self.raft.client_write(Proposal::Write(write)).await.ok().map(|response| response.data)
+    }
+
     /// Whether a majority confirms, now, that this store leads in this term.
     async fn is_confirmed(&self, term: u64) -> bool {
         if locked(&self.silent_until).is_some_and(|until| Instant::now() < until) {

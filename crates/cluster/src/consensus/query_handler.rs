@@ -44,6 +44,15 @@ impl Inner {
                 Ok(handle_query) => handle_query,
                 Err(error) => ConsensusReply::Refused(error.to_string()),
             },
+            ConsensusQuery::Write { write } if write.home.id == message.member => {
+                match self.write_as_leader(write).await {
+                    Some(outcomes) => ConsensusReply::Written(outcomes),
+                    None => ConsensusReply::NotLeader(self.leader()),
+                }
+            }
+            ConsensusQuery::Write { .. } => {
+                ConsensusReply::Refused("a member records only holds of its own".to_string())
+            }
             ConsensusQuery::Raft { cluster, to, rpc } => self.raft(cluster, to, rpc).await,
         }
     }

@@ -1,7 +1,7 @@
 //! The replicated state as plain data.
 
-use super::types::{Entry, LogId, Membership, SnapshotMeta};
-use lockkeeper_member::View;
+use super::types::{Entry, LogId, Membership, Proposal, SnapshotMeta};
+use lockkeeper_member::{HoldTable, RecordOutcome, View};
 use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 
@@ -13,26 +13,50 @@ pub(crate) struct State {
     pub newest: View,
     /// The first view's epoch is above this.
     pub epoch_above: u64,
+    /// The recorded holds.
+    pub holds: HoldTable,
+}
+
+/// The effect of an entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    None,
+    /// The entry decides this view.
+    Decided(View),
+    /// The entry is a write to the table of recorded holds, with these results.
+    Written(Vec<RecordOutcome>),
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { applied: None, membership: Membership::default(), newest: View::none(), epoch_above: 0 }
+        Self {
+            applied: None,
+            membership: Membership::default(),
+            newest: View::none(),
+            epoch_above: 0,
+            holds: HoldTable::default(),
+        }
     }
 }
 
 impl State {
-    /// Applies an entry. Returns the view that it decides, if it decides one.
-    pub fn apply(&mut self, entry: Entry) -> Option<View> {
+    /// Applies an entry.
+    pub fn apply(&mut self, entry: Entry) -> Effect {
         self.applied = Some(entry.log_id);
         match entry.payload {
-            EntryPayload::Blank => None,
-            EntryPayload::Normal(view) => self.propose(entry.log_id.leader_id.term, view),
+            EntryPayload::Blank => Effect::None,
+            EntryPayload::Normal(Proposal::View(view)) => {
+                let decided = self.propose(entry.log_id.leader_id.term, view);
+                decided.map_or(Effect::None, Effect::Decided)
+            }
+            EntryPayload::Normal(Proposal::Write(write)) => {
+                Effect::Written(self.holds.apply(&write, &self.newest))
+            }
             EntryPayload::Membership(membership) => {
                 let wanted = membership.nodes().map(|(_, node)| node.epoch_above).max();
                 self.epoch_above = self.epoch_above.max(wanted.unwrap_or(0));
                 self.membership = Membership::new(Some(entry.log_id), membership);
-                None
+                Effect::None
             }
         }
     }
@@ -50,6 +74,7 @@ impl State {
             view.since.fill(view.epoch);
         }
         self.newest = view.clone();
+        self.holds.apply_view(&view);
         Some(view)
     }
 
@@ -84,13 +109,14 @@ mod tests {
     #[test]
     fn only_the_next_epoch_in_its_own_term_takes_effect() {
         let mut state = State::default();
-        let mut propose =
-            |index, term, proposed| state.apply(entry(term, index, EntryPayload::Normal(proposed)));
-        assert_eq!(propose(1, 3, view(1, 3)), Some(view(1, 3)));
-        assert_eq!(propose(2, 3, view(1, 3)), None, "the epoch is taken");
-        assert_eq!(propose(3, 3, view(3, 3)), None, "an epoch is left out");
-        assert_eq!(propose(4, 4, view(2, 3)), None, "a proposal of an old term");
-        assert_eq!(propose(5, 4, view(2, 4)), Some(view(2, 4)));
+        let mut propose = |index, term, proposed| {
+            state.apply(entry(term, index, EntryPayload::Normal(Proposal::View(proposed))))
+        };
+        assert_eq!(propose(1, 3, view(1, 3)), Effect::Decided(view(1, 3)));
+        assert_eq!(propose(2, 3, view(1, 3)), Effect::None, "the epoch is taken");
+        assert_eq!(propose(3, 3, view(3, 3)), Effect::None, "an epoch is left out");
+        assert_eq!(propose(4, 4, view(2, 3)), Effect::None, "a proposal of an old term");
+        assert_eq!(propose(5, 4, view(2, 4)), Effect::Decided(view(2, 4)));
         assert_eq!(state.newest, view(2, 4));
     }
 
@@ -103,9 +129,16 @@ mod tests {
         };
         let mut state = State::default();
         state.apply(entry(0, 0, members(41)));
-        let first = state.apply(entry(1, 1, EntryPayload::Normal(view(1, 1)))).unwrap();
+        let mut decided = |index, proposed| {
+            let entry = entry(1, index, EntryPayload::Normal(Proposal::View(proposed)));
+            match state.apply(entry) {
+                Effect::Decided(view) => view,
+                other => panic!("{other:?}"),
+            }
+        };
+        let first = decided(1, view(1, 1));
         assert_eq!((first.epoch, first.since), (42, vec![42]));
+        assert_eq!(decided(3, view(43, 1)).epoch, 43);
         state.apply(entry(1, 2, members(90)));
-        assert_eq!(state.apply(entry(1, 3, EntryPayload::Normal(view(43, 1)))).unwrap().epoch, 43);
     }
 }

@@ -1,17 +1,24 @@
 //! The types that parameterise the Raft library.
 
-use lockkeeper_member::{MemberId, View};
+use lockkeeper_member::{MemberId, RecordOutcome, RecordWrite, View};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 
 /// The name of a store. Votes belong to stores.
 pub(crate) type StoreName = u64;
 
+/// An entry of the log: a proposed view, or a write to the table of recorded holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Proposal {
+    View(View),
+    Write(RecordWrite),
+}
+
 openraft::declare_raft_types!(
-    /// Entries are views, responses are empty, and nodes are stores.
+    /// Entries are views and writes, responses are the outcomes of writes, and nodes are stores.
     pub(crate) Types:
-        D = View,
-        R = (),
+        D = Proposal,
+        R = Vec<RecordOutcome>,
         NodeId = StoreName,
         Node = StoreNode,
         Entry = openraft::Entry<Types>,

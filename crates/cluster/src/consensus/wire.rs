@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::types::{SnapshotMeta, StoreName, StoreNode, Types, Vote};
-use lockkeeper_member::{ClusterSettings, MemberId};
+use lockkeeper_member::{ClusterSettings, MemberId, RecordOutcome, RecordWrite};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of this encoding, the first byte of each query and answer.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
-/// Maximum size of a query or answer, in bytes.
-pub(crate) const MOST_BYTES: usize = 1 << 20;
+/// Maximum size of a query or answer, in bytes: a snapshot contains the table of recorded holds.
+pub(crate) const MOST_BYTES: usize = 12 << 20;
 
 /// Maximum size of a proposed view, in bytes. A few of them fit into one query.
 pub(crate) const MOST_VIEW_BYTES: usize = 1 << 17;
@@ -57,6 +57,8 @@ pub(crate) enum ConsensusQuery {
     Join { node: StoreNode },
     /// Asks the leader to remove this member for good.
     Remove { member: MemberId },
+    /// Asks the leader to apply a write of the sender to the table of recorded holds.
+    Write { write: RecordWrite },
     /// A Raft message from one store of a cluster to another one.
     Raft { cluster: u64, to: StoreName, rpc: Rpc },
 }
@@ -77,6 +79,8 @@ pub(crate) enum ConsensusReply {
     },
     /// Only the leader can do that. Contains its address, if known.
     NotLeader(Option<(MemberId, String)>),
+    /// The outcomes of a write.
+    Written(Vec<RecordOutcome>),
     Append(AppendEntriesResponse<StoreName>),
     Vote(VoteResponse<StoreName>),
     Snapshot(SnapshotResponse<StoreName>),

@@ -3,8 +3,8 @@
 use super::{Driver, Message, random};
 use crate::consensus::Consensus;
 use crate::engine::{
-    ClientTransport, Environment, FrameError, Immediate, LEAVING, LocalSessions, LockTable, MemberStatus,
-    Operations, ProposalError, RemoteClients,
+    ClientIdentity, ClientTransport, Environment, FrameError, Immediate, LEAVING, LocalSessions, LockTable,
+    MemberStatus, Operations, ProposalError, RemoteClients,
 };
 use crate::error::{Error, Result};
 use crate::local::{HoldState, LocalClient};
@@ -14,7 +14,7 @@ use crate::not_serving::NotServing;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Acquisition, Body, ClusterSettings, Event, Fence, Frame, LockList, LockMode, LockName, LockRequest,
-    LockScan, LockStatus, MemberId, NoFence, PortEvent, Query, Reply, SessionId, ToMember,
+    LockScan, LockStatus, MemberId, NoFence, PortEvent, Proof, Query, Reply, SessionId, ToMember,
 };
 use lockkeeper_session::Progress;
 use lockkeeper_system::lease_clock::now_ns;
@@ -44,7 +44,7 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         if let Some(local) = state.locals.remove(&client)
             && local.open_in == Some(state.incarnations)
         {
-            self.step(state, Event::Client(local.session.id(), ToMember::Close));
+            self.step(state, Event::Client(local.session.id(), Proof::default(), ToMember::Close));
         }
     }
 
@@ -71,7 +71,10 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         let (id, number) = (local.session.id(), local.session.acquire(request.clone()));
         let settled = local.session.settle();
         span.in_scope(|| {
-            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request }))
+            self.step(
+                state,
+                Event::Client(id, Proof::default(), ToMember::Acquire { number, settled, request }),
+            )
         });
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
@@ -102,7 +105,7 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         let local = state.locals.get_mut(&client)?;
         let id = local.session.id();
         let held = local.release(lease, number);
-        self.step(state, Event::Client(id, ToMember::Release { number }));
+        self.step(state, Event::Client(id, Proof::default(), ToMember::Release { number }));
         let (held_ns, look) = held?;
         self.metrics.hold.observe(seconds(held_ns));
         Some(look)
@@ -145,14 +148,14 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
 }
 
 impl<P: MutualExclusion> RemoteClients for Driver<P> {
-    fn attach(&self, transport: Arc<dyn ClientTransport>) -> Result<u64> {
+    fn attach(&self, client: ClientIdentity, transport: Arc<dyn ClientTransport>) -> bool {
         let state = &mut *self.lock();
-        loop {
-            let client = random()? & !SessionId::RESIDENT;
-            if let Entry::Vacant(place) = state.remotes.entry(client) {
-                place.insert(transport);
-                return Ok(client);
+        match state.remotes.entry(client.number) {
+            Entry::Vacant(place) if client.number < lockkeeper_member::SessionId::RESIDENT => {
+                place.insert((transport, client.proof));
+                true
             }
+            _ => false,
         }
     }
 
@@ -164,8 +167,8 @@ impl<P: MutualExclusion> RemoteClients for Driver<P> {
         let state = &mut *self.lock();
         // Clients in this process are not attached and have other numbers, so no remote message can name their
         // sessions.
-        if state.remotes.contains_key(&session.client) {
-            self.step(state, Event::Client(session, message));
+        if let Some(&(_, proof)) = state.remotes.get(&session.client) {
+            self.step(state, Event::Client(session, proof, message));
         }
     }
 

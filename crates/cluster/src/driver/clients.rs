@@ -5,7 +5,7 @@ use crate::engine::LEAVING;
 use crate::error::{Error, Result};
 use crate::local::{Counts, LocalLease, warning_margin_ns};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Event, NotOpened, ToMember};
+use lockkeeper_member::{Event, NotOpened, Proof, ToMember};
 use lockkeeper_system::lease_clock::now_ns;
 
 /// Maximum number of clients, and of holds of each, that are examined before the lock is released to other threads.
@@ -104,7 +104,10 @@ impl<P: MutualExclusion> Driver<P> {
             let Some(local) = state.locals.get_mut(&client) else { return 0 };
             let (id, settled, count) = (local.session.id(), local.session.settle(), requests.len());
             for (number, request) in requests {
-                self.step(state, Event::Client(id, ToMember::Acquire { number, settled, request }));
+                self.step(
+                    state,
+                    Event::Client(id, Proof::default(), ToMember::Acquire { number, settled, request }),
+                );
             }
             return count;
         }
@@ -125,7 +128,7 @@ impl<P: MutualExclusion> Driver<P> {
             if let Some(local) = state.locals.get_mut(&client) {
                 local.session.release(number);
             }
-            self.step(state, Event::Client(id, ToMember::Release { number }));
+            self.step(state, Event::Client(id, Proof::default(), ToMember::Release { number }));
         }
         count
     }

@@ -19,7 +19,8 @@ use crate::metrics::{self, Metrics, message_name, result_label, seconds};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Reply, ToClient,
+    Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Proof, Reply,
+    ToClient,
 };
 use lockkeeper_system::lease_clock::now_ns;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -38,7 +39,7 @@ struct State<P: MutualExclusion> {
     peers: Vec<MemberId>,
     locals: BTreeMap<u64, LocalClient>,
     /// The transports of clients outside of this process.
-    remotes: HashMap<u64, Arc<dyn ClientTransport>>,
+    remotes: HashMap<u64, (Arc<dyn ClientTransport>, Proof)>,
     /// The callers that wait for the replies to their queries, by query.
     query_callers: HashMap<u64, oneshot::Sender<Vec<Reply>>>,
     next_query: u64,
@@ -209,6 +210,7 @@ impl<P: MutualExclusion> Driver<P> {
                 match request {
                     PortRequest::Propose(view) => consensus.propose(view),
                     PortRequest::Confirm { number: question, term } => consensus.confirm(question, term),
+                    PortRequest::Write(write) => consensus.write(write),
                     PortRequest::StepDown { .. } => consensus.step_down(),
                 }
             }
@@ -219,7 +221,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
         let lease = self.lease(state, now);
         for (session, message) in out.clients.drain(..) {
-            if let Some(remote) = state.remotes.get(&session.client) {
+            if let Some((remote, _)) = state.remotes.get(&session.client) {
                 remote.deliver(session, message);
             } else if let Some(local) = state.locals.get_mut(&session.client)
                 && local.session.id() == session
@@ -328,7 +330,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
         let here = state.locals.values().find_map(|local| local.waiting_for(lock).next());
         let here = here.map(|waiting| waiting.span.clone());
-        let span = here.or_else(|| state.remotes.values().find_map(|remote| remote.wait_span(lock)));
+        let span = here.or_else(|| state.remotes.values().find_map(|(remote, _)| remote.wait_span(lock)));
         match span {
             Some(span) => tracing::debug!(parent: &span, %lock, kind, %peer, "{verb}"),
             None => tracing::debug!(%lock, kind, %peer, "{verb}"),

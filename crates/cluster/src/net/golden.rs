@@ -40,6 +40,8 @@ fn queries() -> Vec<(&'static str, MemberQuery)> {
         algorithm: vec![("algorithm".into(), "raymond".into())],
         lease_ns: 11,
         longest_lease_ns: 12,
+        shortest_ttl_ns: 1_012,
+        longest_ttl_ns: 1_013,
         renewal_ns: 13,
         silence_ns: 14,
         settle_ns: 15,

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The supported versions of the protocol between members. Since version 3 both sides prove that they have the join
 /// token.
-pub const VERSIONS: RangeInclusive<u16> = 3..=3;
+pub const VERSIONS: RangeInclusive<u16> = 4..=4;
 /// Maximum length of a cluster's name, in bytes.
 pub const LONGEST_NAME: usize = 255;
 

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The version of the format on disk.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const FILE: &str = "consensus.redb";
 const RECORDS: TableDefinition<u8, &[u8]> = TableDefinition::new("records");
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");

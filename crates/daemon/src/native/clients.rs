@@ -1,7 +1,7 @@
 //! The clients of the native protocol: their identity, their requests, and the messages queued for them.
 //!
 //! A client outlives its connections: it keeps its holds until its lease ends. A connection belongs to a client if it
-//! presents the client's secret and a token of the same name. The number of the client is chosen here and gives no
+//! presents the client's secret and a token of the same name. The number of the client is derived from both and gives no
 //! access.
 
 use super::NATIVE;
@@ -15,14 +15,15 @@ use crate::metrics::GaugeGuard;
 use crate::quotas::{Charge, Exceeded, LockCharge, Resource};
 use crate::rights::Action;
 use crate::trace::Trace;
-use lockkeeper_cluster::{ClientTransport, SessionId, ToClient, ToMember};
+use lockkeeper_cluster::{ClientIdentity, ClientTransport, Proof, SessionId, ToClient, ToMember};
 use lockkeeper_member::{Acquisition, BadText, Ended, LockName, LockRequest, check_name};
 use lockkeeper_session::protocol::{FromDaemon, Refusal, Secret};
+use sha2::{Digest, Sha256};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::Span;
@@ -98,8 +99,8 @@ pub(crate) struct Client {
     /// The name of its token.
     who: Arc<str>,
     principal: Mutex<Principal>,
-    /// The number under which the member knows it.
-    number: OnceLock<u64>,
+    /// The number under which the members know it.
+    number: u64,
     state: Mutex<State>,
 }
 
@@ -121,7 +122,7 @@ impl Client {
     }
 
     fn session(&self, number: u64) -> SessionId {
-        SessionId { client: self.number.get().copied().unwrap_or_default(), number }
+        SessionId { client: self.number, number }
     }
 
     /// Applies changed rights of the client's token. Holds that they do not cover are revoked, and waits are refused.
@@ -226,7 +227,7 @@ impl Client {
         let (generation, revoked) = (lockkeeper_member::Generation::default(), Vec::new());
         self.send(FromDaemon::Session(
             session,
-            ToClient::Alive { generation, sent_ns, duration_ns, revoked },
+            ToClient::Alive { generation, sent_ns, duration_ns, revoked, recorded: None },
         ));
     }
 
@@ -333,7 +334,10 @@ impl Client {
 
     fn record(&self, state: &mut State, session: SessionId, message: &ToClient) {
         match message {
-            ToClient::Alive { .. } | ToClient::Recall { .. } => {}
+            ToClient::Alive { .. }
+            | ToClient::Recall { .. }
+            | ToClient::Recorded { .. }
+            | ToClient::Resumed { .. } => {}
             ToClient::Granted { number, fence, delegated_entries: more, .. } => {
                 if let Some(open) = state.open.get_mut(&(session.number, *number))
                     && !std::mem::replace(&mut open.held, true)
@@ -401,6 +405,29 @@ impl ClientTransport for Client {
 /// The identity of a client: the name of its token and its own secret.
 type Identity = (Arc<str>, Secret);
 
+/// The reason why a client cannot connect.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("another client has the same number: use another secret")]
+    NumberInUse,
+}
+
+/// The identity of a client towards the members: a hash of the name of its token and its secret. Every daemon computes the
+/// same one, so that the client's sessions can be reached through any of them.
+fn identity(who: &str, secret: Secret) -> ClientIdentity {
+    let mut hash = Sha256::new();
+    hash.update(b"lockkeeper client 1");
+    hash.update((who.len() as u64).to_le_bytes());
+    hash.update(who.as_bytes());
+    hash.update(secret.bytes());
+    let hash: [u8; 32] = hash.finalize().into();
+    let (mut proof, mut number) = ([0; 16], [0; 8]);
+    proof.copy_from_slice(&hash[..16]);
+    number.copy_from_slice(&hash[16..24]);
+    let number = u64::from_le_bytes(number) & !SessionId::RESIDENT;
+    ClientIdentity { number, proof: Proof(proof) }
+}
+
 /// All clients of a daemon.
 pub struct Clients {
     service: Arc<ClientService>,
@@ -428,22 +455,24 @@ impl Clients {
         secret: Secret,
         principal: Principal,
         peer: Option<IpAddr>,
-    ) -> Result<NewConnection, lockkeeper_cluster::Error> {
+    ) -> Result<NewConnection, ConnectError> {
         let account = self.service.account(&principal, peer);
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         let client = match clients.entry((principal.name().clone(), secret)) {
             Entry::Occupied(client) => client.get().clone(),
             Entry::Vacant(vacant) => {
+                let identity = identity(principal.name(), secret);
                 let client = Arc::new(Client {
                     service: self.service.clone(),
                     account,
                     who: principal.name().clone(),
                     principal: Mutex::new(principal.clone()),
-                    number: OnceLock::new(),
+                    number: identity.number,
                     state: Mutex::default(),
                 });
-                let number = self.service.context.member.attach(client.clone());
-                let _ = client.number.set(number?);
+                if !self.service.context.member.attach(identity, client.clone()) {
+                    return Err(ConnectError::NumberInUse);
+                }
                 vacant.insert(client).clone()
             }
         };

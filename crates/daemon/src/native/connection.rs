@@ -1,7 +1,7 @@
 //! One connection of one client.
 
 use super::NATIVE;
-use super::clients::{Client, Clients, NewConnection, QueuedMessage};
+use super::clients::{Client, Clients, ConnectError, NewConnection, QueuedMessage};
 use super::queries::Queries;
 use crate::access::Denied;
 use crate::credential::Credential;
@@ -39,7 +39,7 @@ pub(crate) enum ConnectionError {
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error(transparent)]
-    Member(#[from] lockkeeper_cluster::Error),
+    Connect(#[from] ConnectError),
 }
 
 /// Serves a connection until it ends; an error gives the reason, unless the client closed it.
@@ -78,6 +78,8 @@ pub(crate) async fn serve(
                 lease_ns: ns(context.member.lease()),
                 moment_ns: ns(times.round_trip * 2),
                 members: context.member.addresses().len() as u32,
+                shortest_ttl_ns: context.member.settings().least_ttl_ns(),
+                longest_ttl_ns: context.member.settings().longest_ttl_ns,
             })
         }
         Err(why) => Greeting::Refused(why.to_string()),

@@ -76,7 +76,7 @@ impl Client {
     }
 
     pub async fn keep_alive(&mut self, first: bool) {
-        self.tell(ToMember::KeepAlive { sent_ns: 1, first, settled: 1 }).await;
+        self.tell(ToMember::KeepAlive { sent_ns: 1, first, settled: 1, generation: None }).await;
     }
 
     pub async fn request(&mut self, number: u64, name: &str) {

@@ -195,7 +195,7 @@ impl Attacker {
                 let Ok(mut native) = Native::open(clients, number.into(), &self.token).await else {
                     continue;
                 };
-                let alive = ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 };
+                let alive = ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None };
                 let messages = [1, 2, number].map(|session| ToDaemon::Session(session, alive.clone()));
                 native.send(&messages).await.ok();
                 // Keep the connection for a while: a session with this identity may begin later.
@@ -309,7 +309,10 @@ impl Attacker {
         let Ports { clients, .. } = self.next();
         let mut native = Native::open(clients, self.own_secret(), &self.token).await?;
         native
-            .send(&[ToDaemon::Session(SESSION, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 })])
+            .send(&[ToDaemon::Session(
+                SESSION,
+                ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None },
+            )])
             .await?;
         let mut held = 0;
         for first in (1..=most).step_by(500) {
@@ -447,7 +450,7 @@ impl Attacker {
                 sent += 1;
             }
             if let Ok(mut native) = Native::open(clients, self.own_secret(), &self.token).await {
-                let alive = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 };
+                let alive = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None };
                 native.send(&[ToDaemon::Session(SESSION, alive)]).await.ok();
                 let names = ["", "t0/\u{1b}[2J", "t0/\0", "t0/\n", &"t0/x".repeat(400)];
                 let acquire = |(number, name): (u64, &str)| {

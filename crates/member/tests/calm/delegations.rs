@@ -27,10 +27,10 @@ impl Keeper {
     fn receive(&mut self, calm: &mut Calm, member: usize) {
         while let Some((to, message)) = calm.sent.get(self.received).cloned() {
             self.received += 1;
-            if to == self.session.id()
-                && let Some(reply) = self.session.receive(calm.now, message)
-            {
-                calm.send(member, to, reply);
+            if to == self.session.id() {
+                for reply in self.session.receive(calm.now, message) {
+                    calm.send(member, to, reply);
+                }
             }
         }
     }

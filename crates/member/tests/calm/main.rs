@@ -2,13 +2,14 @@
 
 mod capacity;
 mod delegations;
+mod durable;
 mod slices;
 mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
     Acquisition, Config, Ended, Event, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
-    PortEvent, Query, Tag, ToMember, View, why,
+    PortEvent, Proof, Query, Tag, ToMember, View, why,
 };
 use support::{Calm, MS, mutex, permit, shared};
 
@@ -281,11 +282,20 @@ fn an_excluded_incarnation_does_not_rejoin_with_its_holds() {
     let me = Node { id: MemberId(1), incarnation: 1 };
     let view = |epoch, since| View { since: vec![since], ..View::of_one(epoch, 1, me) };
     let learns = |views: &[View]| {
-        let mut member = Member::<NaimiTrehel>::new(me, Config::new([me.id]), 0).expect("good settings");
+        let mut member = {
+            let mut config = Config::new([me.id]);
+            config.is_new = true;
+            Member::<NaimiTrehel>::new(me, config, 0)
+        }
+        .expect("good settings");
         let mut out = Out::default();
         let mut excluded = false;
         for view in views {
-            member.handle(0, Event::Port(PortEvent::Decided(view.clone())), &mut out);
+            member.handle(
+                0,
+                Event::Port(PortEvent::Decided { view: view.clone(), adopted: Vec::new() }),
+                &mut out,
+            );
             excluded |= out.notes.contains(&Note::Excluded);
         }
         excluded
@@ -314,7 +324,11 @@ fn unacknowledged_payloads_are_sent_again_when_a_connection_is_restored() {
     let mut out = Out::default();
     let requester = (0..2).find(|&member| {
         let message = ToMember::Acquire { number: 1, settled: 0, request: mutex("m") };
-        calm.members[member].handle(calm.now, Event::Client(sessions[member], message), &mut out);
+        calm.members[member].handle(
+            calm.now,
+            Event::Client(sessions[member], Proof::default(), message),
+            &mut out,
+        );
         !out.frames.is_empty()
     });
     let requester = requester.expect("the token is at one of the two");
@@ -383,7 +397,7 @@ fn a_leaving_leader_steps_down_and_the_last_member_leaves_by_itself() {
     calm.members[1] = Member::new(me, config, calm.now).expect("good settings");
     let last = calm.decided.clone().expect("views were decided");
     assert_eq!((last.members.len(), last.missing.len()), (0, 0));
-    calm.happens(1, Event::Port(PortEvent::Decided(last)));
+    calm.happens(1, Event::Port(PortEvent::Decided { view: last, adopted: Vec::new() }));
     calm.happens(1, Event::Port(PortEvent::Leading { term: 3 }));
     calm.wait(200);
     assert_eq!(calm.members[1].running().map(|view| view.members.clone()), Some(vec![me]));

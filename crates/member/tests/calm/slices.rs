@@ -1,7 +1,7 @@
 //! Work on many locks is divided into slices: no step touches more than a constant number of items.
 
 use crate::support::{Calm, MS, mutex};
-use lockkeeper_member::{BugSwitch, Config, Event, LockName, Query, SessionId, ToMember};
+use lockkeeper_member::{BugSwitch, Config, Event, LockName, Proof, Query, SessionId, ToMember};
 
 const SLICE: usize = 32;
 /// A slice, and the cost of one item beyond it: a message to each member, or a chunk of a list.
@@ -149,7 +149,7 @@ fn journal_names_the_locks_that_changed_and_no_others() {
     assert_eq!(calm.members[0].next_change(), None, "no driver has begun a journal");
     calm.members[0].begin_journal(100);
     calm.acquire(0, session, HOLDS, &mutex("new"));
-    calm.happens(0, Event::Client(session, ToMember::Release { number: 7 }));
+    calm.happens(0, Event::Client(session, Proof::default(), ToMember::Release { number: 7 }));
     let (rows, next) =
         calm.members[0].changes(calm.now, 100, usize::MAX).expect("the journal goes back to 100");
     let found: Vec<_> = rows.iter().map(|row| (&*row.lock.name, row.holders.len())).collect();

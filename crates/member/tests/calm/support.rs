@@ -2,8 +2,9 @@
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    BugSwitch, Config, Ended, Event, Fence, LockList, LockMode, LockName, LockRequest, Member, MemberId,
-    Node, Note, Out, PortEvent, PortRequest, SessionId, ToClient, ToMember, View,
+    Acquisition, BugSwitch, Config, Ended, Event, Fence, HoldTable, LockList, LockMode, LockName,
+    LockRequest, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Proof, SessionId, ToClient,
+    ToMember, View,
 };
 use std::collections::VecDeque;
 
@@ -21,6 +22,11 @@ pub struct Calm {
     pub left: Vec<usize>,
     pub steps_down: bool,
     pub decided: Option<View>,
+    /// The recorded holds, and the number of writes to them.
+    pub table: HoldTable,
+    pub writes: u64,
+    /// Sessions whose clients send no keep-alives.
+    pub silent: Vec<SessionId>,
     /// The most items that one step has touched.
     pub most_work: usize,
     /// Whether long work continues at once, as with a driver.
@@ -32,6 +38,7 @@ pub struct Calm {
 impl Calm {
     pub fn new(members: u32, change: impl Fn(&mut Config<Option<BugSwitch>>)) -> Self {
         let mut config = Config::new((1..=members).map(MemberId)).with_bugs(None);
+        config.is_new = true;
         change(&mut config);
         let member = |id| {
             Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
@@ -47,6 +54,9 @@ impl Calm {
             left: vec![],
             steps_down: false,
             decided: None,
+            table: HoldTable::default(),
+            writes: 0,
+            silent: vec![],
             most_work: 0,
             drains: true,
             voters_answer: true,
@@ -76,10 +86,23 @@ impl Calm {
                 match request {
                     PortRequest::Propose(view) => {
                         self.decided = Some(view.clone());
-                        let all = 0..self.members.len();
-                        todo.extend(
-                            all.map(|member| (member, Event::Port(PortEvent::Decided(view.clone())))),
-                        );
+                        self.table.apply_view(&view);
+                        for member in 0..self.members.len() {
+                            let coordinates = self.members[member].node() == view.coordinator;
+                            let adopted = if coordinates { self.table.adopted() } else { Vec::new() };
+                            let decided = PortEvent::Decided { view: view.clone(), adopted };
+                            todo.push_back((member, Event::Port(decided)));
+                        }
+                    }
+                    PortRequest::Write(write) => {
+                        self.writes += 1;
+                        let newest = self.decided.clone().expect("a view is decided");
+                        let outcomes = self.table.apply(&write, &newest);
+                        let (home, sequence) = (write.home, write.sequence);
+                        let written = PortEvent::Written { home, sequence, outcomes };
+                        if self.voters_answer {
+                            todo.push_back((member, Event::Port(written)));
+                        }
                     }
                     PortRequest::StepDown { .. } => self.steps_down = true,
                     PortRequest::Confirm { number, .. } if self.voters_answer => {
@@ -109,10 +132,13 @@ impl Calm {
             for member in 0..self.members.len() {
                 self.happens(member, Event::Tick);
                 for session in self.members[member].sessions() {
+                    if self.silent.contains(&session) {
+                        continue;
+                    }
                     self.send(
                         member,
                         session,
-                        ToMember::KeepAlive { sent_ns: self.now, first: false, settled: 0 },
+                        ToMember::KeepAlive { sent_ns: self.now, first: false, settled: 0, generation: None },
                     );
                 }
             }
@@ -120,12 +146,16 @@ impl Calm {
     }
 
     pub fn send(&mut self, member: usize, session: SessionId, message: ToMember) {
-        self.happens(member, Event::Client(session, message));
+        self.happens(member, Event::Client(session, Proof::default(), message));
     }
 
     pub fn session(&mut self, member: usize, client: u64) -> SessionId {
         let session = SessionId { client, number: 0 };
-        self.send(member, session, ToMember::KeepAlive { sent_ns: self.now, first: true, settled: 0 });
+        self.send(
+            member,
+            session,
+            ToMember::KeepAlive { sent_ns: self.now, first: true, settled: 0, generation: None },
+        );
         session
     }
 
@@ -135,6 +165,15 @@ impl Calm {
 
     pub fn release(&mut self, member: usize, session: SessionId, number: u64) {
         self.send(member, session, ToMember::Release { number });
+    }
+
+    pub fn revoke(&mut self, member: usize, lock: &str, session: SessionId, number: u64) {
+        let acquisition = Acquisition { session, number };
+        self.happens(member, Event::Revoke(LockName::new(lock), acquisition));
+    }
+
+    pub fn leave(&mut self, member: usize, timeout_ms: u64) {
+        self.happens(member, Event::Leave { timeout_ns: timeout_ms * MS });
     }
 
     /// The fence of a grant, if there was one; the inner option is `None` for a permit.

@@ -6,8 +6,8 @@ use std::fmt;
 use std::string::String;
 use std::vec::Vec;
 
-/// The secret of a client: 128 random bits, the same over all its connections to all daemons. A session accepts only
-/// messages of a connection with this secret and with a token of the same name as the token that opened it.
+/// The secret of a session's client: 128 random bits, the same over all its connections to all daemons. A session accepts
+/// only messages of a connection with this secret and with a token of the same name as the token that opened it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Secret([u8; 16]);
 
@@ -15,6 +15,11 @@ impl Secret {
     /// Wraps these bits. They must come from a cryptographic random number generator.
     pub fn new(random: [u8; 16]) -> Self {
         Self(random)
+    }
+
+    /// The bits, for a daemon that computes a hash of them.
+    pub fn bytes(&self) -> &[u8; 16] {
+        &self.0
     }
 }
 
@@ -70,6 +75,10 @@ pub struct Welcome {
     pub moment_ns: u64,
     /// Current number of members of the cluster.
     pub members: u32,
+    /// The shortest time to live of a recorded hold, in nanoseconds: a request for less gets this.
+    pub shortest_ttl_ns: u64,
+    /// The longest time to live of a recorded hold, in nanoseconds: a request for more gets this.
+    pub longest_ttl_ns: u64,
 }
 
 /// A message from a client.

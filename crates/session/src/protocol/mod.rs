@@ -11,9 +11,10 @@
 //! # Identity of a client
 //! A client authenticates its sessions with a [`Secret`] of 128 random bits, which it sends over each of its
 //! connections and to no other party. A daemon identifies a client by its principal (from the token) and its secret
-//! together. The daemon chooses the number under which the member knows the client and which lists show; it has no
-//! meaning for the protocol. On its connection a client names its sessions by their numbers alone, so it cannot name a
-//! session of another client.
+//! together. It derives the number under which the members know the client, and which lists show, from both: the number
+//! is the same at every daemon, so that any of them can carry the client's sessions, and reveals nothing about the
+//! secret. On its connection a client names its sessions by their numbers alone, so it cannot name a session of another
+//! client.
 //!
 //! # Sessions over connections
 //! One connection carries all locks of a client. Grants are pushed. Every message of a session
@@ -30,9 +31,9 @@ pub use messages::*;
 /// The first four bytes of each side.
 pub const MAGIC: [u8; 4] = *b"LOCK";
 /// The oldest supported version of the protocol.
-pub const OLDEST: u16 = 3;
+pub const OLDEST: u16 = 4;
 /// The newest supported version of the protocol.
-pub const NEWEST: u16 = 3;
+pub const NEWEST: u16 = 4;
 /// The default port on which daemons listen for clients.
 pub const PORT: u16 = 7421;
 /// Maximum size of a [`Hello`] or [`Greeting`], in bytes.
@@ -87,9 +88,9 @@ mod tests {
     fn other_protocols_and_unsupported_versions_are_rejected() {
         assert_eq!(version_for(*b"GET / HT"), None);
         assert_eq!(version_for(*b"LOCK\0\x09\0\x0a"), None, "only newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(3), "also newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x01\0\x02"), None, "only older versions");
-        assert_eq!(version_for(*b"LOCK\0\x04\0\x03"), None, "nonsense");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(4), "also newer versions");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x03"), None, "only older versions");
+        assert_eq!(version_for(*b"LOCK\0\x05\0\x04"), None, "nonsense");
         assert_eq!(version_in(reply(None)), None);
         assert_eq!(version_in(*b"HTTP/1"), None);
     }

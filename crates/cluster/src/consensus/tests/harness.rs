@@ -2,6 +2,7 @@
 
 use super::super::*;
 use crate::store::testing::Disk;
+use lockkeeper_member::RecordOutcome;
 use lockkeeper_member::history::{HistoryEvent, HistoryRecord};
 use lockkeeper_member::{Node, PortEvent};
 
@@ -74,6 +75,7 @@ pub struct ReceivedEvents {
     pub leading: Option<u64>,
     pub leader: Option<MemberId>,
     pub confirmed: Vec<u64>,
+    pub written: Vec<(u64, Vec<RecordOutcome>)>,
 }
 
 /// A cluster under test.
@@ -141,11 +143,12 @@ impl Cluster {
             let mut received = received.lock().unwrap();
             let received = received.entry(member).or_default();
             match event {
-                PortEvent::Decided(view) => received.views.push(view),
+                PortEvent::Decided { view, .. } => received.views.push(view),
                 PortEvent::Leading { term } => received.leading = Some(term),
                 PortEvent::Deposed => received.leading = None,
                 PortEvent::Confirmed { number: question } => received.confirmed.push(question),
                 PortEvent::Leader(leader) => received.leader = leader,
+                PortEvent::Written { sequence, outcomes, .. } => received.written.push((sequence, outcomes)),
             }
         })
     }

@@ -11,7 +11,7 @@ impl StoreBuilder<Types, Log, Machine> for Stores {
     async fn build(&self) -> Result<((), Log, Machine), StorageError<StoreName>> {
         let store = Store::open_on(crate::store::testing::Disk::new(), MemberId(1)).unwrap();
         let events = Arc::new(EventSender::new(Arc::new(|_| {})).0);
-        Ok(((), Log::new(store.clone()).unwrap(), Machine::new(store, events).unwrap()))
+        Ok(((), Log::new(store.clone()).unwrap(), Machine::new(store, MemberId(1), events).unwrap()))
     }
 }
 

@@ -96,8 +96,7 @@ async fn query_to_a_member_that_is_not_listed_goes_to_the_newest_address() {
             }
         }
     };
-    let answer =
-        tokio::time::timeout(TIMEOUT, answered).await.expect("the query arrives at the new address");
+    let answer = tokio::time::timeout(TIMEOUT, answered).await.expect("the query arrives at the new address");
     assert_eq!(answer, b"M1 asks who");
     // The membership takes precedence over the address of a query.
     a.net.set_addresses(BTreeMap::from([(B, b.address())]));

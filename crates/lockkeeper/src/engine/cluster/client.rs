@@ -47,8 +47,9 @@ fn listed(failures: &[ConnectError]) -> String {
 /// The client of a cluster.
 pub(super) struct Client {
     daemons: Daemons,
-    /// The identity of the client, the same over all connections.
-    identity: ClientIdentity,
+    /// The secret from which those of its sessions are derived.
+    secret: [u8; 16],
+    for_locks: bool,
     current: Mutex<Current>,
     /// Incremented for every change that the daemon reports, and whenever changes may have been missed.
     pub changes: watch::Sender<u64>,
@@ -70,11 +71,20 @@ impl Client {
         let link = Link::new(session(1), daemons.addresses.len(), first, 0, daemons.keep);
         let current = Current { link: link.clone(), sessions: 1, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
-        let identity = ClientIdentity { secret: Secret::new(secret), for_locks };
-        let client = Arc::new(Client { daemons, identity, current, changes });
+        let client = Arc::new(Client { daemons, secret, for_locks, current, changes });
         let connected = client.dial(&link).await?;
         tokio::spawn(run(Arc::downgrade(&client), link, Some(connected)));
         Ok(client)
+    }
+
+    /// The identity under which a link connects. Each link has its own: two links may be connected to one daemon at the
+    /// same time, and a daemon serves one connection of each identity.
+    fn identity(&self, link: &Link) -> ClientIdentity {
+        let mut secret = self.secret;
+        for (byte, of_session) in secret.iter_mut().zip(link.session_number().to_le_bytes()) {
+            *byte ^= of_session;
+        }
+        ClientIdentity { secret: Secret::new(secret), for_locks: self.for_locks }
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
@@ -89,7 +99,7 @@ impl Client {
             match link.turn(&mut unsent) {
                 Next::Connect(daemon) => {
                     let address = &self.daemons.addresses[daemon];
-                    match connect(&self.daemons, address, self.identity, CONNECT).await {
+                    match connect(&self.daemons, address, self.identity(link), CONNECT).await {
                         Ok(connected) => {
                             link.opened(connected.welcome.clone());
                             return Ok(connected);
@@ -184,9 +194,15 @@ impl Client {
         Ok(receiver)
     }
 
-    /// The duration of a hold without a keep-alive, as the last daemon announced it.
-    pub fn lease(&self) -> Duration {
-        Duration::from_nanos(self.lock().link.hint().1)
+    /// The time to live of a hold for which this one was requested: within the limits of the cluster.
+    pub fn ttl_in_force(&self, requested: Duration) -> Duration {
+        match self.welcome() {
+            Some(Welcome { shortest_ttl_ns, longest_ttl_ns, .. }) => {
+                let shortest = Duration::from_nanos(shortest_ttl_ns);
+                requested.clamp(shortest, Duration::from_nanos(longest_ttl_ns).max(shortest))
+            }
+            None => requested,
+        }
     }
 
     /// The greeting of the current daemon, if there is a connection now.

@@ -338,7 +338,10 @@ impl Link {
             ToClient::Granted { number, .. }
             | ToClient::Recall { number }
             | ToClient::Ended { number, .. } => Some(*number),
-            ToClient::Alive { .. } | ToClient::NoSession => None,
+            ToClient::Alive { .. }
+            | ToClient::Recorded { .. }
+            | ToClient::Resumed { .. }
+            | ToClient::NoSession => None,
         };
         state.link.receive(now, message);
         // Requests that moved to another link are not settled here.
@@ -354,10 +357,9 @@ impl Link {
                     settle(state, now, number);
                 }
                 let State { link, held, .. } = state;
-                let left = Duration::from_nanos(link.session().lease_until_ns().saturating_sub(now));
                 let sent = lease::now();
                 held.retain(|&number, held| match link.session().may_use(now, number) {
-                    true => held.lease.renewed(sent, left),
+                    true => held.lease.renewed(sent, time_left(link, now, number)),
                     false => {
                         held.lease.lose(TAKEN_BACK);
                         false
@@ -365,6 +367,11 @@ impl Link {
                 });
             }
         }
+    }
+
+    /// The number of the link's session.
+    pub fn session_number(&self) -> u64 {
+        self.lock().link.session().id().number
     }
 
     /// Whether the link accepts no more requests.
@@ -429,10 +436,15 @@ pub(super) fn reason(end: LinkEnd) -> &'static str {
 
 const TAKEN_BACK: &str = "it was taken back by force, or held for too long";
 
+/// The time for which a hold is valid if no keep-alive is answered any more.
+fn time_left(link: &ClientLink, now: u64, number: u64) -> Duration {
+    Duration::from_nanos(link.session().hold_until_ns(number).saturating_sub(now))
+}
+
 /// Notifies the caller that waits for this acquisition if it is decided. A grant counts only while the session's
 /// lease is valid.
 fn settle(state: &mut State, now: u64, number: u64) {
-    let left = Duration::from_nanos(state.link.session().lease_until_ns().saturating_sub(now));
+    let left = time_left(&state.link, now, number);
     let outcome = match state.link.session().progress(number) {
         Some(Progress::Held(fence)) if state.link.session().may_use(now, number) => {
             let lease = Lease::expiring(lease::now(), left);

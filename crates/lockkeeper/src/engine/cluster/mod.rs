@@ -6,10 +6,10 @@
 //!                       └ older links, while something is held through them
 //! ```
 //!
-//! A client has one session at a time, with one daemon, for all its locks. When the daemon goes away, the waiting
-//! requests move to another daemon in their original order. Holds are lost when their lease ends, and their holders
-//! are notified before. A daemon that leaves the cluster as planned lets holders finish, while new requests go to
-//! other daemons.
+//! A client has one session at a time for its new requests. When its daemon goes away, the waiting requests move to
+//! another daemon in their original order, and the holds keep their session: any daemon relays its messages, and another
+//! member adopts the holds that the cluster has recorded. A hold is lost when its promise ends, and its holder is notified
+//! before.
 
 mod address;
 mod client;
@@ -192,8 +192,7 @@ impl Engine for ClusterEngine {
                 RequestOutcome::Granted(fence, lease) => {
                     let fence = fence.and_then(|fence| Fence::new(fence.number()));
                     let hold = ClusterHold { request: guard, name, lease: lease.clone() };
-                    // The requested time to live does not apply: the hold lasts as long as its session.
-                    let ttl = Some(self.client.lease());
+                    let ttl = Some(self.client.ttl_in_force(request.ttl));
                     Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(hold) }))
                 }
                 RequestOutcome::Ended(Ended::TimedOut | Ended::Busy) if when_busy == WhenBusy::Try => {
@@ -269,6 +268,7 @@ fn refused(name: &LockName, how: Ended) -> Error {
 fn lock_request(request: &Request) -> Result<LockRequest> {
     let lock = lockkeeper_session::LockName::new(request.name.as_str());
     let mut lock_request = LockRequest { mode: request.mode, ..LockRequest::exclusive(lock) };
+    lock_request.ttl_ns = u64::try_from(request.ttl.as_nanos()).unwrap_or(u64::MAX).max(1);
     lock_request.tag.owner.clone_from(&request.tag.holder);
     lock_request.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
     lock_request.tag.check().map_err(|why| {
