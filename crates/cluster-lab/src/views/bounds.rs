@@ -107,6 +107,9 @@ impl Bounds {
             // Sessions do not expire here.
             session_ns: Some(1 << 20),
             largest_clock: self.largest_clock.unwrap_or(standard.largest_clock),
+            // No hold is recorded within the units that pass.
+            record_after_ns: u64::MAX,
+            is_new: true,
             ..standard
         }
     }

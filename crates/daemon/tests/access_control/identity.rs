@@ -78,8 +78,10 @@ async fn displayed_number_of_a_client_does_not_open_its_session() {
 async fn principals_with_the_same_identity_have_sessions_of_their_own() {
     let daemons = start_with_long_leases(2).await;
     let mut clients = Vec::new();
-    for (place, token, lock) in [(0, A, "a/x"), (0, B, "b/x"), (1, A, "a/y"), (1, B, "b/y")] {
-        let mut client = Client::connect(daemons.native(place), 5, token).await.expect("welcome");
+    let same_daemon = [(5, 0, A, "a/x"), (5, 0, B, "b/x")];
+    let two_daemons = [(6, 0, A, "a/y"), (6, 1, B, "b/y")];
+    for (identity, place, token, lock) in same_daemon.into_iter().chain(two_daemons) {
+        let mut client = Client::connect(daemons.native(place), identity, token).await.expect("welcome");
         client.open().await;
         client.acquire(1, lock).await;
         clients.push(client);
