@@ -5,10 +5,10 @@
     with Client("http://127.0.0.1:7422").lock("nightly", wait=10) as hold:
         store.write(report, fence=hold.fence)    # the store refuses lower fences
 
-While a lock is held, a thread keeps it alive. If it is lost all the same (the daemon died, an operator took it away), `hold.lost` is set, the
-`on_lost` callback is called, and leaving the `with` block raises `Lost`.
+While a lock is held, a thread sends keep-alives. If the hold is lost all the same (the daemon died, or an operator revoked it), `hold.lost` is
+set, the `on_lost` callback is called, and leaving the `with` block raises `Lost`.
 
-`hold.valid` is counted on a clock that goes on while the machine is suspended (CLOCK_BOOTTIME on Linux). Where Python offers no such clock,
+`hold.valid` is counted on a clock that continues while the machine is suspended (CLOCK_BOOTTIME on Linux). Where Python offers no such clock,
 a process that was suspended may take a hold for valid that has ended; the fence protects there too.
 """
 
@@ -31,19 +31,19 @@ __all__ = ["Busy", "Client", "Error", "Hold", "Lock", "Lost"]
 
 # The longest wait that a daemon accepts in one request, in seconds.
 _LONGEST_WAIT = 86_400.0
-# How long an answer may take beyond the wait that was asked for, in seconds.
-_PATIENCE = 10.0
-# How often a request is sent again whose answer did not come. Requests have ids, so that this is safe.
+# The time that an answer may take beyond the requested wait, in seconds.
+_TIMEOUT = 10.0
+# The number of times that a request without an answer is sent. Requests have ids, so that this is safe.
 _TRIES = 4
-# The part of a promised time that is counted. While chrony corrects a clock it may run slow by up to 1/12, and more time has passed
-# than it shows.
+# The part of a promised time that is counted. While chrony corrects a clock, the clock may run slow by up to 1/12: more time has
+# passed than it shows.
 _COUNTED = 11 / 12
 # CLOCK_BOOTTIME, which counts suspend; None where the system has no such clock.
 _BOOTTIME: Optional[int] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def _now() -> float:
-    """Seconds on a clock that nobody sets."""
+    """Seconds on a clock that is never set."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
@@ -72,9 +72,9 @@ class _Endpoint:
 
 
 class Client:
-    """A daemon, or several of one cluster: the next one is asked if one cannot be reached.
+    """A daemon, or several of one cluster: the next one is tried if one cannot be reached.
 
-    A token is sent to other machines only with https://, unless `insecure_no_tls` says that the network is trusted.
+    A token is sent to other machines only with https://, unless `insecure_no_tls` states that the network is trusted.
     """
 
     def __init__(
@@ -104,34 +104,34 @@ class Client:
         return Lock(self, name, {"mode": "exclusive"}, **options)
 
     def shared(self, name: str, **options: Any) -> Lock:
-        """The lock, together with others who share it."""
+        """The lock in shared mode, for several holders at a time."""
         return Lock(self, name, {"mode": "shared"}, **options)
 
     def permit(self, name: str, permits: int, **options: Any) -> Lock:
-        """One of so many permits."""
+        """One of `permits` permits."""
         return Lock(self, name, {"mode": "permit", "permits": permits}, **options)
 
     def try_lock(self, name: str, **options: Any) -> Optional[Hold]:
-        """Takes the lock if it is free."""
+        """Acquires the lock if it is free."""
         return self.lock(name, wait=0, **options).try_acquire()
 
     def locks(self, prefix: str = "") -> List[Dict[str, Any]]:
-        """Every lock that somebody holds or waits for."""
+        """Every lock that is held or waited for."""
         locks: List[Dict[str, Any]] = self._ask("GET", "/v1/locks?" + urllib.parse.urlencode({"prefix": prefix}))
         return locks
 
     def describe(self, name: str) -> Dict[str, Any]:
-        """Who holds a lock, and who waits for it."""
+        """The holders and the waiters of a lock."""
         lock: Dict[str, Any] = self._ask("GET", _path(name))
         return lock
 
     def why(self, name: str) -> Dict[str, Any]:
-        """For whom the first one in line waits, and for whom they wait in turn."""
+        """The holders that the first waiter waits for, and the holders that those wait for in turn."""
         why: Dict[str, Any] = self._ask("GET", _path(name, "why"))
         return why
 
     def force_release(self, name: str) -> List[str]:
-        """Takes the lock away from its holders, who hear of it."""
+        """Revokes the holds on the lock. Their clients are notified."""
         released: List[str] = self._ask("POST", _path(name, "force-release"), {})["released"]
         return released
 
@@ -141,14 +141,14 @@ class Client:
         return members
 
     def status(self) -> Dict[str, Any]:
-        """How the daemon stands."""
+        """The state of the daemon and of its member."""
         status: Dict[str, Any] = self._ask("GET", "/v1/status")
         return status
 
     def watch(self, prefix: str = "") -> Iterator[Dict[str, Any]]:
         """The state of each lock with that prefix, and again whenever it changes."""
         path = "/v1/watch?" + urllib.parse.urlencode({"prefix": prefix})
-        # The daemon says something at least every 15 seconds.
+        # The daemon sends a line at least every 15 seconds.
         connection = self._connect(self._endpoints[0], 60.0)
         try:
             connection.request("GET", path, headers=self._headers())
@@ -173,9 +173,9 @@ class Client:
         return headers
 
     def _ask(
-        self, method: str, path: str, body: Any = None, wait: float = 0.0, tries: int = _TRIES, patience: float = _PATIENCE
+        self, method: str, path: str, body: Any = None, wait: float = 0.0, tries: int = _TRIES, timeout: float = _TIMEOUT
     ) -> Any:
-        """One request, sent again through the next daemon while no answer comes. Only requests that may be repeated are sent here."""
+        """Sends one request, again through the next daemon while no answer arrives. Only for requests that may be repeated."""
         headers, content = self._headers(), None
         if body is not None:
             headers["content-type"] = "application/json"
@@ -185,7 +185,7 @@ class Client:
             if attempt:
                 time.sleep(min(0.1 * 2**attempt, 2.0))
             endpoint = self._endpoints[attempt % len(self._endpoints)]
-            connection = self._connect(endpoint, wait + patience)
+            connection = self._connect(endpoint, wait + timeout)
             try:
                 connection.request(method, path, body=content, headers=headers)
                 response = connection.getresponse()
@@ -200,7 +200,7 @@ class Client:
             problem = _error(response.status, text)
             if response.status != 503:
                 raise problem
-            # This daemon does not serve now, or cannot reach the one where the session lives; another one may.
+            # This daemon does not serve now, or cannot reach the daemon that has the session; another one may.
             failure = problem
         if isinstance(failure, Error):
             raise failure
@@ -220,11 +220,11 @@ class Client:
 
 
 class Lock:
-    """A lock that can be had: a context manager.
+    """A lock that can be acquired: a context manager.
 
-    wait      how long to wait for it, in seconds; None for as long as it takes
-    ttl       the hold ends so long after the last sign of life of this process, in seconds
-    purpose   what others are told that it is for
+    wait      the timeout, in seconds; None for no timeout
+    ttl       the time to live: the hold ends this long after the last keep-alive of this process, in seconds
+    purpose   the purpose that lists show to other clients
     on_lost   called with the hold and the reason, in another thread, if it is lost
     """
 
@@ -252,12 +252,12 @@ class Lock:
         """Waits for the lock; raises `Busy` if it was not free in time."""
         until = None if self._wait is None else _now() + self._wait
         for attempt in range(1, _TRIES + 1):
-            # The session comes first: a request by a session is known to every daemon, so that it can be sent again through any of them.
+            # The session comes first: every daemon can forward a request of a session, so that it can be sent again through any of them.
             session = self._client._new_session(self._ttl)
             try:
                 return self._acquire_by(session, until)
             except Error as error:
-                # The daemon where the session lived has died, and the session with it.
+                # The daemon that had the session has died, and the session with it.
                 if error.error == "no_such_session" and attempt < _TRIES:
                     continue
                 self._client._end_session(session)
@@ -305,7 +305,7 @@ class Lock:
     ) -> None:
         hold = self._held.pop()
         held = hold.release()
-        # Whatever went wrong inside is told rather than this.
+        # An error of the block itself is raised rather than this one.
         if not held and kind is None:
             raise Lost(f"the lock `{hold.name}` was lost: {hold.reason or 'the session is over'}", "lost")
 
@@ -329,9 +329,9 @@ class _KeptAlive:
     def _run(self) -> None:
         while not self._over.wait(self._ttl / 4):
             try:
-                self._client._ask("POST", self._path, tries=1, patience=self._ttl)
+                self._client._ask("POST", self._path, tries=1, timeout=self._ttl)
             except Error:
-                # If the session has ended, the request that waits is told.
+                # If the session has ended, the waiting request fails.
                 pass
 
 
@@ -346,11 +346,11 @@ class Hold:
         on_lost: Optional[Callable[[Hold, str], None]],
     ) -> None:
         self.name: str = answer["name"]
-        #: Above those of all earlier holders: pass it with every write to what the lock protects. None for a permit.
+        #: Above the fences of all earlier holders: pass it with every write to the protected resource. None for a permit.
         self.fence: Optional[int] = answer["fence"] or None
         #: Set when the hold is lost.
         self.lost = threading.Event()
-        #: Why it was lost.
+        #: The reason for the loss.
         self.reason = ""
         self._client = client
         self._hold: str = answer["hold"]
@@ -363,18 +363,18 @@ class Hold:
         self._over = threading.Event()
         if _now() > asked + valid_for / 2:
             self._valid_until = _now() + valid_for
-            if not self._sign_of_life():
+            if not self._send_keep_alive():
                 self._valid_until = asked
         self._thread = threading.Thread(target=self._keep_alive, name=f"lock {self.name}", daemon=True)
         self._thread.start()
 
     @property
     def valid(self) -> bool:
-        """Whether nobody else can have the lock now. A look, not a promise: only the fence protects the next step."""
+        """Whether no other client can hold the lock at this moment. The next moment may differ: only the fence protects the next step."""
         return not self.lost.is_set() and not self._over.is_set() and _now() < self._valid_until
 
     def release(self) -> bool:
-        """Gives the lock up; tells whether it was held until now. May be called again."""
+        """Releases the lock. Returns whether it was held until now. May be called again."""
         if self._over.is_set():
             return False
         self._over.set()
@@ -392,17 +392,17 @@ class Hold:
             left = self._valid_until - _now()
             if self._over.wait(max(min(left, self._ttl) / 4, 0.02)):
                 return
-            if not self._sign_of_life() and _now() >= self._valid_until:
+            if not self._send_keep_alive() and _now() >= self._valid_until:
                 self._lose("no sign of life was answered in time")
 
-    def _sign_of_life(self) -> bool:
-        """Whether it was answered."""
+    def _send_keep_alive(self) -> bool:
+        """Sends a keep-alive. Returns whether it was answered."""
         asked = _now()
         path = f"/v1/sessions/{self._session}/keep-alive"
         try:
-            # No answer is worth more than the time that is left.
-            patience = max(self._valid_until - asked, 0.1)
-            alive = self._client._ask("POST", path, tries=1, patience=patience)
+            # An answer after the end of the hold is useless.
+            timeout = max(self._valid_until - asked, 0.1)
+            alive = self._client._ask("POST", path, tries=1, timeout=timeout)
         except Error as error:
             if error.status == 404:
                 self._lose(str(error))
@@ -423,7 +423,7 @@ class Hold:
 
 
 def _endpoint(url: str) -> _Endpoint:
-    """Takes a URL apart. No error quotes it: it may contain a token, in a place where none is expected."""
+    """Parses a URL. No error quotes it: it may contain a token, in a place where none is expected."""
     wrong = ValueError("a url is no address of a daemon: http://host:port or https://host:port is expected, and a token is passed as token=")
     try:
         parts = urllib.parse.urlsplit(url)
@@ -449,9 +449,9 @@ def _path(name: str, verb: str = "") -> str:
 
 def _error(status: int, text: bytes) -> Error:
     try:
-        told = json.loads(text)
-        word, message = str(told["error"]), str(told["message"])
+        problem = json.loads(text)
+        code, message = str(problem["error"]), str(problem["message"])
     except (ValueError, KeyError, TypeError):
-        word, message = "unknown", f"the daemon answers {status}: {text[:200]!r}"
-    kind = Busy if status == 409 and word == "busy" else Error
-    return kind(message, word, status)
+        code, message = "unknown", f"the daemon answers {status}: {text[:200]!r}"
+    kind = Busy if status == 409 and code == "busy" else Error
+    return kind(message, code, status)

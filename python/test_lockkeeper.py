@@ -111,20 +111,20 @@ class Locks(unittest.TestCase):
         self.assertEqual(fences, sorted(set(fences)))
 
     def test_a_hold_is_kept_alive(self) -> None:
-        told = threading.Event()
-        with self.client.lock(self.name, wait=LONG, ttl=1.0, on_lost=lambda hold, reason: told.set()) as hold:
-            # Longer than both its time to live and what the daemon's death would leave of it.
-            self.assertFalse(told.wait(3.0), hold.reason)
+        lost = threading.Event()
+        with self.client.lock(self.name, wait=LONG, ttl=1.0, on_lost=lambda hold, reason: lost.set()) as hold:
+            # Longer than its time to live, and than the rest of it after the daemon's death.
+            self.assertFalse(lost.wait(3.0), hold.reason)
             self.assertIsNone(self.client.try_lock(self.name))
 
     def test_a_lock_that_is_taken_away_is_lost(self) -> None:
-        told = []
+        lost = []
         with self.assertRaises(Lost):
-            with self.client.lock(self.name, wait=LONG, on_lost=lambda hold, reason: told.append(reason)) as hold:
+            with self.client.lock(self.name, wait=LONG, on_lost=lambda hold, reason: lost.append(reason)) as hold:
                 self.assertEqual(len(self.client.force_release(self.name)), 1)
                 self.assertTrue(hold.lost.wait(LONG))
                 self.assertFalse(hold.valid)
-        self.assertEqual(len(told), 1)
+        self.assertEqual(len(lost), 1)
         with self.client.lock(self.name, wait=LONG):
             pass
 

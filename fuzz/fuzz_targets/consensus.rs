@@ -1,6 +1,4 @@
-//! The bytes of a question about consensus, or of an answer.
+//! A query about consensus, or an answer to one.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| lockkeeper_fuzz::consensus::attack(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| lockkeeper_cluster::fuzz::consensus::message(bytes));

@@ -1,4 +1,5 @@
-//! What is in a frame, for algorithms with simple messages and with lists in them. Whatever is read is written and read again as the same.
+//! The content of a frame, for algorithms with simple messages and with lists in them. A frame that can be decoded
+//! survives another encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,9 +14,9 @@ use lockkeeper_member::{Body, Frame, LockContent, Packet};
 fn read<P: MutualExclusion>(bytes: &[u8]) {
     let Ok((frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(bytes) else { return };
     if let Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } = &frame.body
-        && let LockContent::Algorithm(words) = &message.content
+        && let LockContent::Algorithm(message) = &message.content
     {
-        let _ = Gate::<P>::plausible(words, 3);
+        let _ = Gate::<P>::plausible(message, 3);
     }
     let written = postcard::to_stdvec(&frame).unwrap();
     assert_eq!(postcard::from_bytes::<Frame<Message<P>>>(&written).unwrap(), frame);

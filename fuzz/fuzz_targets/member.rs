@@ -1,4 +1,4 @@
-//! A member in a running view that is told any sequence of frames, client's words and ticks.
+//! A member in a running view that receives any sequence of frames, messages of clients, and ticks.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ fn started<P: MutualExclusion>(which: usize) -> (u64, Member<P>) {
     })
 }
 
-/// A part of the input: its length in one byte, then so much of it as there is.
+/// The next part of the input: its length in one byte, then as many of its bytes as there are.
 fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (&length, rest) = bytes.split_first()?;
     let (part, rest) = rest.split_at(rest.len().min(length.into()));
@@ -46,14 +46,14 @@ fn attack<P: MutualExclusion>(which: usize, mut bytes: &[u8]) {
                 Event::Tick
             }
             1 => {
-                let Ok((said, _)) = postcard::take_from_bytes::<ToMember>(part) else { continue };
-                Event::Client(SessionId { client: which as u64, number: 0 }, said)
+                let Ok((message, _)) = postcard::take_from_bytes::<ToMember>(part) else { continue };
+                Event::Client(SessionId { client: which as u64, number: 0 }, message)
             }
             other => {
                 let Ok((mut frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(part) else {
                     continue;
                 };
-                // The network knows from whom a frame comes.
+                // The network knows the sender of a frame.
                 let peer = (which + other as usize - 1) % 3;
                 frame.from.id = MemberId(peer as u32 + 1);
                 Event::Frame(frame)

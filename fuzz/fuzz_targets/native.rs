@@ -1,5 +1,6 @@
-//! What a client of the native protocol sends, cut anywhere: its opening, who it is, and words for a member that serves; and what a client
-//! makes of such bytes if a daemon says them. Memory stays within what has come, and whatever is read is written and read again as the same.
+//! The bytes of a connection of the native protocol, in pieces of any length: the opening and greeting of a client, its
+//! messages to a member that serves, and the messages of a daemon. Memory is bounded by the bytes that have arrived, and
+//! a message that can be decoded survives another encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,11 +20,11 @@ thread_local! {
     };
 }
 
-/// Reads frames as they arrive, until one makes no sense.
+/// Decodes frames as they arrive, until one is malformed.
 fn read<T: Serialize + DeserializeOwned + Debug>(
     frames: &mut Frames,
     pieces: &[&[u8]],
-    mut hear: impl FnMut(T),
+    mut handle: impl FnMut(T),
 ) {
     let mut fed = frames.arrived.len();
     for piece in pieces {
@@ -31,14 +32,14 @@ fn read<T: Serialize + DeserializeOwned + Debug>(
         fed += piece.len();
         loop {
             match frames.take::<T>() {
-                Ok(Some(said)) => {
+                Ok(Some(message)) => {
                     let mut written = Vec::new();
-                    lockkeeper_session::protocol::encode(&said, &mut written);
+                    lockkeeper_session::protocol::encode(&message, &mut written);
                     let mut again = Frames::new(usize::MAX >> 1);
                     again.arrived.extend_from_slice(&written);
                     let again = again.take::<T>().unwrap().unwrap();
-                    assert_eq!(format!("{again:?}"), format!("{said:?}"));
-                    hear(said);
+                    assert_eq!(format!("{again:?}"), format!("{message:?}"));
+                    handle(message);
                 }
                 Ok(None) => break,
                 Err(malformed) => {
@@ -70,11 +71,11 @@ fuzz_target!(|bytes: &[u8]| {
         _ => STARTED.with(|(now, member)| {
             let (mut now, mut member) = (*now, member.clone());
             let mut out = Out::<Message<NaimiTrehel>>::default();
-            read::<ToDaemon>(&mut Frames::new(LONGEST_TO_DAEMON), &pieces, |said| {
-                if let ToDaemon::Session(session, said) = said {
+            read::<ToDaemon>(&mut Frames::new(LONGEST_TO_DAEMON), &pieces, |message| {
+                if let ToDaemon::Session(session, message) = message {
                     now += 1_000_000;
                     let session = SessionId { client: 7, number: session };
-                    member.handle(now, Event::Client(session, said), &mut out);
+                    member.handle(now, Event::Client(session, message), &mut out);
                     member.handle(now, Event::Tick, &mut out);
                 }
             });

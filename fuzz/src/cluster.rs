@@ -1,4 +1,4 @@
-//! Three members to which nothing has happened yet, in their first view.
+//! Three members in their first view.
 
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
@@ -12,18 +12,18 @@ pub type Message<P> = <P as Protocol>::Message;
 
 const MS: u64 = 1_000_000;
 
-/// A calm cluster.
+/// A cluster without faults.
 pub struct Cluster<P: MutualExclusion> {
-    /// What every clock shows.
+    /// The reading of every clock.
     pub now: u64,
-    /// The first one leads.
+    /// The members; the first one leads.
     pub members: Vec<Member<P>>,
-    /// What they have said to each other.
+    /// The frames that they have sent to each other.
     pub frames: Vec<Frame<Message<P>>>,
 }
 
 impl<P: MutualExclusion> Cluster<P> {
-    /// In its first view, with some locks held and some waited for.
+    /// Creates a cluster in its first view, with some locks held and some waited for.
     pub fn start() -> Self {
         let mut config = Config::new((1..=3).map(MemberId));
         config.most_locks = 1_000;
@@ -42,15 +42,15 @@ impl<P: MutualExclusion> Cluster<P> {
         }
         for member in 0..3 {
             let session = SessionId { client: member as u64, number: 0 };
-            let said = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
-            cluster.happens(member, Event::Client(session, said));
+            let message = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
+            cluster.happens(member, Event::Client(session, message));
             for number in 0..3 {
                 let mode =
                     [LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 2 }][number as usize];
-                let wish = LockRequest { mode, ..LockRequest::exclusive(LockName::new(format!("{number}"))) };
+                let request = LockRequest { mode, ..LockRequest::exclusive(LockName::new(format!("{number}"))) };
                 cluster.happens(
                     member,
-                    Event::Client(session, ToMember::Acquire { number, settled: 0, request: wish }),
+                    Event::Client(session, ToMember::Acquire { number, settled: 0, request }),
                 );
             }
         }
@@ -68,7 +68,7 @@ impl<P: MutualExclusion> Cluster<P> {
     fn happens(&mut self, member: usize, event: Event<Message<P>>) {
         let mut todo = VecDeque::from([(member, event)]);
         let mut out = Out::default();
-        // A token that travels for ever is enough of a start.
+        // A token that never rests would send frames for ever.
         for _ in 0..1_000 {
             let Some((member, event)) = todo.pop_front() else { return };
             self.members[member].handle(self.now, event, &mut out);
@@ -82,8 +82,8 @@ impl<P: MutualExclusion> Cluster<P> {
                         let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
                         todo.extend((0..3).map(decided));
                     }
-                    PortRequest::Confirm { number: question, .. } => {
-                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number: question })));
+                    PortRequest::Confirm { number, .. } => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { number })));
                     }
                     PortRequest::StepDown { .. } => {}
                 }

@@ -135,7 +135,7 @@ impl HoldGuard {
         }
     }
 
-    /// The acquisition behind this hold, as a [survey](crate::Member::survey) names it. `None` once its session has
+    /// The acquisition behind this hold, as a [query](crate::Member::query_all) names it. `None` once its session has
     /// ended.
     pub fn acquisition(&self) -> Option<Acquisition> {
         let session = self.session.engine.session(self.session.client)?;

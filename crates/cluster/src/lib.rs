@@ -27,6 +27,7 @@
 //! | `net` | connections between members: frames, TLS, limits |
 //! | `consensus`, `store` | Raft, which decides the views, and its storage on disk |
 //! | `metrics` | counters and histograms for Prometheus |
+//! | `fuzz` | with the feature `fuzzing`: entry points of the decoders for untrusted input |
 
 mod acquire;
 mod config;
@@ -35,6 +36,8 @@ mod dispatch;
 mod driver;
 mod engine;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod hold_guard;
 mod join_token;
 mod local;

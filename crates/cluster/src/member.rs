@@ -178,7 +178,7 @@ impl Member {
         Self { inner: self.inner.clone(), session: new_session(&self.inner) }
     }
 
-    /// The current session of this handle, as a [survey](Self::survey) names it. A new one follows when it is lost.
+    /// The current session of this handle, as a [query](Self::query_all) names it. A new one follows when it is lost.
     pub fn session(&self) -> Option<SessionId> {
         self.session.engine.session(self.session.client)
     }
@@ -238,7 +238,7 @@ impl Member {
     }
 
     /// Lists every lock that is held or waited for, at every member that replies in time. Reads page by page.
-    pub async fn survey(&self) -> Result<Vec<(Node, LockList)>> {
+    pub async fn query_all(&self) -> Result<Vec<(Node, LockList)>> {
         let mut tables: BTreeMap<Node, LockList> = BTreeMap::new();
         let mut after = None;
         loop {
@@ -260,7 +260,7 @@ impl Member {
 
     /// Explains why a session waits: follows the chain of holders that it waits for, and names a cycle.
     pub async fn why(&self, waiter: SessionId) -> Result<WaitExplanation> {
-        Ok(lockkeeper_member::why(&self.survey().await?, waiter))
+        Ok(lockkeeper_member::why(&self.query_all().await?, waiter))
     }
 
     /// Revokes this acquisition's hold on a lock, at any member of the cluster. Holds of the acquisition on other locks

@@ -167,7 +167,7 @@ async fn request_of_a_cancelled_task_is_withdrawn() {
         async move { member.mutex("a").acquire().await }
     });
     let waits = || async {
-        let replies = cluster.member(0).survey().await.expect("an answer");
+        let replies = cluster.member(0).query_all().await.expect("an answer");
         replies.iter().flat_map(|(_, table)| table).map(|lock| lock.waiters.len()).sum::<usize>()
     };
     soon("a client waits", async { while waits().await == 0 {} }).await;
@@ -210,7 +210,7 @@ async fn cycle_of_waits_is_reported_and_broken_by_force() {
     let watching = cluster.member(0);
     let circle = soon("a circle", async {
         loop {
-            let replies = watching.survey().await.expect("an answer");
+            let replies = watching.query_all().await.expect("an answer");
             let waiter = replies.iter().flat_map(|(_, table)| table).find_map(|lock| lock.waiters.first());
             if let Some(waiter) = waiter {
                 let why = watching.why(waiter.acquisition.session).await.expect("an answer");

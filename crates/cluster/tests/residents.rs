@@ -136,7 +136,7 @@ async fn member_without_a_majority_gives_the_reason_and_a_try_fails_at_once() {
 struct Panics(AtomicBool);
 
 impl ClientTransport for Panics {
-    fn deliver(&self, _session: SessionId, _said: ToClient) {
+    fn deliver(&self, _session: SessionId, _message: ToClient) {
         self.0.store(true, Ordering::Relaxed);
         panic!("injected by the test");
     }
@@ -182,7 +182,7 @@ async fn member_whose_step_panics_stops_and_every_call_returns_that_reason() {
     let tried = soon("an answer", member.mutex("b").try_acquire()).await;
     assert!(tried.as_ref().is_err_and(says_so), "{tried:?}");
     assert!(soon("an answer", member.ready()).await.as_ref().is_err_and(says_so));
-    assert!(soon("an answer", member.survey()).await.as_ref().is_err_and(says_so));
+    assert!(soon("an answer", member.query_all()).await.as_ref().is_err_and(says_so));
     assert!(member.status().failed && !member.status().serves());
     let trouble = member.not_serving().expect("it has stopped").to_string();
     assert!(trouble.contains("has stopped") && trouble.contains("injected by the test"), "{trouble}");
@@ -196,7 +196,7 @@ async fn member_whose_step_panics_stops_and_every_call_returns_that_reason() {
 struct Counts(std::sync::atomic::AtomicUsize);
 
 impl ClientTransport for Counts {
-    fn deliver(&self, _session: SessionId, _said: ToClient) {
+    fn deliver(&self, _session: SessionId, _message: ToClient) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

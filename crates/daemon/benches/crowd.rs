@@ -93,7 +93,7 @@ impl Drop for Server {
 struct Crowd {
     alive: AtomicU64,
     granted: AtomicU64,
-    told: AtomicU64,
+    notified: AtomicU64,
     ask: watch::Sender<()>,
     release: Notify,
     leave: AtomicU64,
@@ -103,7 +103,7 @@ impl Crowd {
     fn new() -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         let (ask, release) = (watch::Sender::new(()), Notify::new());
-        Arc::new(Self { alive: zero(), granted: zero(), told: zero(), ask, release, leave: zero() })
+        Arc::new(Self { alive: zero(), granted: zero(), notified: zero(), ask, release, leave: zero() })
     }
 }
 
@@ -136,7 +136,7 @@ async fn measure(count: u64) {
         (with_waiters - with_sessions) / count as f64
     );
 
-    let told = crowd.told.load(Ordering::Relaxed);
+    let notified = crowd.notified.load(Ordering::Relaxed);
     let mut handoffs = Vec::new();
     for entry in 2..=101 {
         let began = Instant::now();
@@ -146,9 +146,9 @@ async fn measure(count: u64) {
     }
     handoffs.sort();
     // Each handoff sends a message to the previous holder and to the next one.
-    let woken = crowd.told.load(Ordering::Relaxed) - told;
+    let woken = crowd.notified.load(Ordering::Relaxed) - notified;
     println!(
-        "100 handoffs: {woken} clients were told something, the one who left and the one who entered each time"
+        "100 handoffs: {woken} clients were notified: each time the one that left and the one that entered"
     );
     println!(
         "  {:.1} ms for each, in the median (with {count} clients kept alive meanwhile)",
@@ -194,7 +194,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
     let mut keep_alive = tokio::time::interval(Duration::from_secs(3));
     let (mut first, mut held) = (true, false);
     loop {
-        let said = tokio::select! {
+        let message = tokio::select! {
             _ = keep_alive.tick() => ToMember::KeepAlive { sent_ns: 1, first: std::mem::take(&mut first), settled: 1, generation: None },
             Ok(()) = asked.changed() => {
                 ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("crowded")) }
@@ -207,18 +207,18 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
                 if !matches!(read, Ok(1..)) || crowd.leave.load(Ordering::Relaxed) == 1 {
                     return;
                 }
-                while let Some(said) = frames.take::<FromDaemon>().unwrap() {
-                    match said {
+                while let Some(message) = frames.take::<FromDaemon>().unwrap() {
+                    match message {
                         FromDaemon::Session(_, ToClient::Alive { .. }) => {
                             crowd.alive.fetch_add(1, Ordering::Relaxed);
                         }
                         FromDaemon::Session(_, ToClient::Granted { .. }) => {
                             held = true;
-                            crowd.told.fetch_add(1, Ordering::Relaxed);
+                            crowd.notified.fetch_add(1, Ordering::Relaxed);
                             crowd.granted.fetch_add(1, Ordering::Relaxed);
                         }
                         FromDaemon::Session(_, ToClient::Ended { .. }) => {
-                            crowd.told.fetch_add(1, Ordering::Relaxed);
+                            crowd.notified.fetch_add(1, Ordering::Relaxed);
                         }
                         other => panic!("{other:?}"),
                     }
@@ -227,7 +227,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
             }
         };
         let mut bytes = Vec::new();
-        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut bytes);
+        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, message), &mut bytes);
         if stream.write_all(&bytes).await.is_err() {
             return;
         }

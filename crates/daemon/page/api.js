@@ -43,19 +43,19 @@ function parse(json) {
 }
 
 /** Timeout of a request, in milliseconds. */
-const PATIENCE = 8000;
+const TIMEOUT_MS = 8000;
 
 export async function get(path) {
-  return (await ask(path, { signal: AbortSignal.timeout(PATIENCE) })).json();
+  return (await ask(path, { signal: AbortSignal.timeout(TIMEOUT_MS) })).json();
 }
 
 export async function text(path) {
-  return (await ask(path, { signal: AbortSignal.timeout(PATIENCE) })).text();
+  return (await ask(path, { signal: AbortSignal.timeout(TIMEOUT_MS) })).text();
 }
 
 export async function post(path, body) {
   const headers = { "content-type": "application/json" };
-  const options = { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(PATIENCE) };
+  const options = { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(TIMEOUT_MS) };
   return (await ask(path, options)).json();
 }
 

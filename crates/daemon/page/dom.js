@@ -48,7 +48,7 @@ export function seconds(value) {
 }
 
 /** Shows a text, or hides the element if there is none. */
-export function say(element, text) {
+export function showText(element, text) {
   element.hidden = !text;
   if (element.textContent !== (text ?? "")) element.textContent = text ?? "";
 }

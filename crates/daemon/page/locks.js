@@ -1,6 +1,6 @@
 // The table of locks with their holders and waiters.
 
-import { el, say, since } from "./dom.js";
+import { el, showText, since } from "./dom.js";
 
 /** Maximum number of locks, and of waiters of a lock: more than people read, and few enough to draw quickly. */
 const MOST_LOCKS = 200;
@@ -68,9 +68,9 @@ function draw() {
   focus();
   document.querySelector("#count").textContent = locks.size === 0 ? "" : `${locks.size}`;
   const none = unknown || (locks.size === 0 ? "No client holds or waits for a lock that you may see." : `No lock has “${find.value}” in its name.`);
-  say(document.querySelector("#none"), shown.length === 0 ? none : "");
+  showText(document.querySelector("#none"), shown.length === 0 ? none : "");
   const left = names.length - shown.length;
-  say(document.querySelector("#more"), left > 0 ? `… and ${left} more: look for a part of a name.` : "");
+  showText(document.querySelector("#more"), left > 0 ? `… and ${left} more: look for a part of a name.` : "");
 }
 
 /** Remembers the focused element, and returns a function that focuses it again after its row was redrawn. */
@@ -180,12 +180,12 @@ export function nameOf(acquisition) {
 
 /** The displayed name of a holder or waiter. */
 export function name(party) {
-  const said = tag(party);
-  return said ? `${said.host}, process ${said.pid}` : party.owner || party.acquisition;
+  const shown = tag(party);
+  return shown ? `${shown.host}, process ${shown.pid}` : party.owner || party.acquisition;
 }
 
 function note(party) {
-  const said = tag(party);
-  const text = said ? said.note : party.purpose;
+  const shown = tag(party);
+  const text = shown ? shown.note : party.purpose;
   return text ? el("div", { class: "facts" }, text) : "";
 }

@@ -55,12 +55,12 @@ export function look(sums) {
   const before = last ?? { sums, at };
   last = { sums, at };
   const s = Math.max((at - before.at) / 1000, 0.001);
-  const shown = LINES.map(([words, key, value, show]) => {
+  const shown = LINES.map(([label, key, value, show]) => {
     const now = value(sums, before.sums, s) ?? NaN;
     const values = history.get(key);
     values.push(Number.isFinite(now) ? now : 0);
     if (values.length > LOOKS) values.shift();
-    return el("div", { "data-number": key }, el("dt", {}, words), el("dd", {}, show(now), drawn(values)));
+    return el("div", { "data-number": key }, el("dt", {}, label), el("dd", {}, show(now), drawn(values)));
   });
   document.querySelector("#numbers").replaceChildren(...shown);
 }

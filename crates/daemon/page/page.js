@@ -3,7 +3,7 @@
 import { events, get, post, text, useToken } from "./api.js";
 import * as locks from "./locks.js";
 import { look, parse } from "./numbers.js";
-import { el, say, tick } from "./dom.js";
+import { el, showText, tick } from "./dom.js";
 
 const PAUSE = 2000;
 const MOST_EVENTS = 100;
@@ -20,12 +20,12 @@ const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
 // Status of the daemon.
 
-let heard = 0;
+let updatedAt = 0;
 
 function trouble(error) {
   document.body.classList.toggle("stale", error.status === 0);
-  const old = heard && error.status === 0 ? ` What you see is from ${new Date(heard).toLocaleTimeString()}; the page tries again.` : "";
-  say($("alert"), error.status === 401 ? "" : error.message + old);
+  const old = updatedAt && error.status === 0 ? ` What you see is from ${new Date(updatedAt).toLocaleTimeString()}; the page tries again.` : "";
+  showText($("alert"), error.status === 401 ? "" : error.message + old);
   $("state").className = "bad";
   $("state").textContent = error.status === 0 ? "✕ not reached" : error.status === 401 ? "✕ a token is needed" : "✕ refused";
   if (error.status === 401) refuseToken("A valid token is needed.");
@@ -34,9 +34,9 @@ function trouble(error) {
 let before;
 
 function showStatus(status, members) {
-  heard = Date.now();
+  updatedAt = Date.now();
   document.body.classList.remove("stale");
-  say($("alert"), status.serves ? "" : `This member does not serve: ${status.reason}.`);
+  showText($("alert"), status.serves ? "" : `This member does not serve: ${status.reason}.`);
   document.title = `${status.cluster}: Lockkeeper`;
   $("cluster").textContent = `cluster ${status.cluster}, member ${status.member}`;
   $("state").className = status.serves ? "good" : "bad";
@@ -103,9 +103,9 @@ async function follow() {
   for (;;) {
     stop = new AbortController();
     try {
-      const told = await events("/v1/watch", stop.signal);
+      const stream = await events("/v1/watch", stop.signal);
       locks.forget();
-      for await (const lock of told) locks.put(lock);
+      for await (const lock of stream) locks.put(lock);
     } catch (error) {
       // `poll` reports whether the daemon can be reached; the last known locks stay visible.
       if (error.status === 401) locks.hide("They are shown to those who have a token.");
@@ -136,7 +136,7 @@ function take(lock, holders) {
   const who = holders.map(locks.name).join(", ");
   $("take-title").textContent = `Take “${lock.name}” away?`;
   $("take-what").textContent = `${who} ${holders.length === 1 ? "holds" : "hold"} it now, by way of member ${holders.map((holder) => holder.member).join(", ")}.`;
-  say($("take-error"), "");
+  showText($("take-error"), "");
   $("take-yes").disabled = false;
   $("take").showModal();
 }
@@ -152,7 +152,7 @@ async function taken(event) {
     happened(released.length > 0 ? `“${lock.name}” was taken away from ${holders.map(locks.name).join(", ")}` : `“${lock.name}” was given back before it could be taken away`);
     $("take").close();
   } catch (error) {
-    say($("take-error"), error.message);
+    showText($("take-error"), error.message);
     $("take-yes").disabled = false;
   }
 }

@@ -46,12 +46,9 @@ pub fn tokens(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper_testbed::options::Random;
+    use lockkeeper_testbed::mutation;
 
-    /// Number of random mutations of each seed.
-    const ROUNDS: usize = 300;
-
-    /// Runs a target on its seeds and on random mutations of them. A failure shows the input.
+    /// Runs a target on its seeds and on random mutations of them.
     fn run(name: &str, target: fn(&[u8])) {
         let folder = format!("{}/../../fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
         let files = std::fs::read_dir(&folder).expect("the target has seeds");
@@ -59,37 +56,7 @@ mod tests {
             files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
         seeds.sort();
         assert!(seeds.len() >= 3, "{name} has too few seeds");
-        let mut random = Random::new(1);
-        for seed in &seeds {
-            attempt(target, seed);
-            for _ in 0..ROUNDS {
-                attempt(target, &change(&mut random, seed, &seeds));
-            }
-        }
-    }
-
-    fn attempt(target: fn(&[u8]), input: &[u8]) {
-        let result = std::panic::catch_unwind(|| target(input));
-        assert!(result.is_ok(), "fails on {:?}", String::from_utf8_lossy(input));
-    }
-
-    fn change(random: &mut Random, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
-        let mut bytes = seed.to_vec();
-        for _ in 0..=random.below(4) {
-            let at = random.below(bytes.len() + 1);
-            let end = (at + random.below(16)).min(bytes.len());
-            match random.below(5) {
-                0 if at < bytes.len() => bytes[at] = random.below(256) as u8,
-                1 => bytes.insert(at, b"\"\\{}[]=,\x00\xff9-\n"[random.below(13)]),
-                2 => drop(bytes.drain(at..end)),
-                3 => bytes = [&bytes[..end], &bytes[at..]].concat(),
-                _ => {
-                    let other = &seeds[random.below(seeds.len())];
-                    bytes = [&bytes[..at], &other[random.below(other.len().max(1))..]].concat();
-                }
-            }
-        }
-        bytes
+        mutation::run(&seeds, target);
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Quotas {
         let known = state.principals.len() + usize::from(!state.principals.contains_key(who));
         match self.tokens.load(Ordering::Relaxed) {
             // A client from another address may connect at any time; the clients on this machine cannot be
-            // told apart.
+            // distinguished.
             0 if who != THIS_MACHINE => known.max(2),
             tokens => known.max(tokens),
         }

@@ -173,7 +173,7 @@ impl Action {
                 &["Lock/Lock", "Election/Campaign"],
             ),
             Self::Release => names(
-                "release a lock, say something as its leader",
+                "release a lock, proclaim a value as its leader",
                 &[],
                 &["POST /v1/locks/{name}/release"],
                 &["Lock/Unlock", "Election/Proclaim", "Election/Resign"],

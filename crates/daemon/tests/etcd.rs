@@ -177,8 +177,8 @@ async fn waits_end_with_their_lease() {
             waiters(at, "a", 1).await;
             elsewhere.revoke(lease).await.unwrap();
         }
-        let told = refused(soon("the end of the wait", waiting).await.unwrap());
-        assert_eq!(told, (Code::NotFound, String::from("etcdserver: requested lease not found")));
+        let error = refused(soon("the end of the wait", waiting).await.unwrap());
+        assert_eq!(error, (Code::NotFound, String::from("etcdserver: requested lease not found")));
         waiters(at, "a", 0).await;
     }
 }
@@ -251,12 +251,12 @@ async fn concurrent_grants_of_one_lease_id_succeed_at_most_once() {
 async fn unimplemented_calls_and_bad_names_are_rejected_with_a_message() {
     let daemons = Daemons::start(1).await;
     let mut client = connect(daemons.address(0)).await;
-    for told in [
+    for error in [
         refused(client.store.range(RangeRequest { key: "a".into(), ..RangeRequest::default() }).await),
         refused(client.store.txn(TxnRequest::default()).await),
     ] {
-        assert_eq!(told.0, Code::Unimplemented);
-        assert!(told.1.contains("v3lockpb.Lock (Lock, Unlock)"), "{}", told.1);
+        assert_eq!(error.0, Code::Unimplemented);
+        assert!(error.1.contains("v3lockpb.Lock (Lock, Unlock)"), "{}", error.1);
     }
     for (name, part) in [("", "bad lock name"), ("a\n", "control character"), (&"x".repeat(513), "513 bytes")]
     {
@@ -297,9 +297,9 @@ async fn token_is_used_as_user_and_password() {
     let mut root = connect_as(at, "root", "test").await.unwrap();
     let lease = ci.grant(60, 0).await.unwrap();
     ci.lock("ci/a", lease).await.unwrap();
-    let told = refused(ci.lock("prod/a", lease).await);
-    assert_eq!(told.0, Code::PermissionDenied);
-    assert!(told.1.ends_with("the token `ci` does not allow `acquire` on `prod/a`"), "{}", told.1);
+    let error = refused(ci.lock("prod/a", lease).await);
+    assert_eq!(error.0, Code::PermissionDenied);
+    assert!(error.1.ends_with("the token `ci` does not allow `acquire` on `prod/a`"), "{}", error.1);
     assert_eq!(refused(ci.leader("prod/a").await).0, Code::PermissionDenied);
     // A lease may be used by the token that created it, and by one with `admin` on every lock.
     let others = root.grant(60, 0).await.unwrap();

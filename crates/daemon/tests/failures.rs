@@ -67,9 +67,9 @@ async fn daemon_without_a_majority_reports_why_it_grants_nothing() {
     // Non-blocking requests, and requests with a timeout; with a session here, without one, and with one that lived
     // at another daemon.
     let no_wait = [json!({}), json!({ "session": id }), json!({ "session": elsewhere })];
-    for wish in no_wait.into_iter().chain([json!({ "wait_ms": 50 }), json!({ "wait_ms": 50, "session": id })])
+    for body in no_wait.into_iter().chain([json!({ "wait_ms": 50 }), json!({ "wait_ms": 50, "session": id })])
     {
-        let refused = post(at, "/v1/locks/a/acquire", wish).await.is(503);
+        let refused = post(at, "/v1/locks/a/acquire", body).await.is(503);
         assert_eq!(refused["error"], "no_lease");
         says_why(refused["message"].as_str().expect("a sentence"));
     }
@@ -88,7 +88,7 @@ async fn daemon_without_a_majority_reports_why_it_grants_nothing() {
 struct Panics;
 
 impl ClientTransport for Panics {
-    fn deliver(&self, _session: SessionId, _said: ToClient) {
+    fn deliver(&self, _session: SessionId, _message: ToClient) {
         panic!("injected by the test");
     }
 }
@@ -128,6 +128,6 @@ async fn daemon_whose_member_panics_reports_it_and_ends() {
     let ending = soon("the end", daemons.all[0].ends()).await;
     assert!(matches!(&ending, Ending::Stopped(why) if why.contains("injected by the test")), "{ending:?}");
     let place = log.lines(&["ERROR", "panicked", "failures.rs:", "injected by the test"]);
-    assert!(!place.is_empty(), "the log does not say where it panicked");
+    assert!(!place.is_empty(), "the log does not contain where it panicked");
     assert!(!log.lines(&["ERROR", "the member stops"]).is_empty());
 }

@@ -83,8 +83,8 @@ async fn closing_the_connection_gives_up_the_place_in_the_queue() {
     let held = post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
     let there = session(daemons.address(1), 60_000).await;
     // With a session at this daemon, and with one at another daemon.
-    for wish in [json!({ "wait_ms": 100_000 }), json!({ "wait_ms": 100_000, "session": there })] {
-        let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
+    for body in [json!({ "wait_ms": 100_000 }), json!({ "wait_ms": 100_000, "session": there })] {
+        let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&body))));
         waiters(at, "a", 1).await;
         waiting.abort();
         waiters(at, "a", 0).await;
@@ -99,14 +99,14 @@ async fn closing_the_connection_gives_up_the_place_in_the_queue() {
 async fn repeated_request_returns_the_same_hold() {
     let daemons = Daemons::start(3).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
-    let wish = json!({ "request": "r1" });
-    let held = post(at, "/v1/locks/a/acquire", wish.clone()).await.is(200);
-    let again = post(at, "/v1/locks/a/acquire", wish).await.is(200);
+    let body = json!({ "request": "r1" });
+    let held = post(at, "/v1/locks/a/acquire", body.clone()).await.is(200);
+    let again = post(at, "/v1/locks/a/acquire", body).await.is(200);
     assert_eq!((&held["hold"], &held["fence"]), (&again["hold"], &again["fence"]));
     let id = session(at, 60_000).await;
-    let wish = json!({ "request": "r1", "session": id });
-    let held = post(at, "/v1/locks/b/acquire", wish.clone()).await.is(200);
-    let again = post(other, "/v1/locks/b/acquire", wish).await.is(200);
+    let body = json!({ "request": "r1", "session": id });
+    let held = post(at, "/v1/locks/b/acquire", body.clone()).await.is(200);
+    let again = post(other, "/v1/locks/b/acquire", body).await.is(200);
     assert_eq!(held["hold"], again["hold"]);
     let other_request = json!({ "request": "r2", "session": id });
     post(at, "/v1/locks/b/acquire", other_request).await.is(409);
@@ -122,8 +122,8 @@ async fn session_is_usable_through_every_daemon() {
     assert!(alive["valid_for_ms"].as_u64() > Some(0));
     // A client waits at the third daemon for a session of the second, while the session of the first holds the lock.
     let other = session(daemons.address(1), 60_000).await;
-    let wish = json!({ "session": other, "wait_ms": 100_000 });
-    let waiting = tokio::spawn(post(daemons.address(2), "/v1/locks/a/acquire", wish));
+    let body = json!({ "session": other, "wait_ms": 100_000 });
+    let waiting = tokio::spawn(post(daemons.address(2), "/v1/locks/a/acquire", body));
     waiters(daemons.address(0), "a", 1).await;
     let release = json!({ "hold": held["hold"] });
     let released = post(daemons.address(1), "/v1/locks/a/release", release).await.is(200);
@@ -144,12 +144,12 @@ async fn waiter_gets_an_error_when_the_home_of_its_session_dies() {
     let at = daemons.address(0);
     post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
     let id = session(daemons.address(2), 60_000).await;
-    let wish = json!({ "session": id, "wait_ms": 100_000_000 / 1000 });
-    let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
+    let body = json!({ "session": id, "wait_ms": 100_000_000 / 1000 });
+    let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&body))));
     waiters(at, "a", 1).await;
     daemons.kill(2).await;
-    let told = soon("an answer", waiting).await.unwrap().is(404);
-    assert_eq!(told["error"], "no_such_session");
+    let answer = soon("an answer", waiting).await.unwrap().is(404);
+    assert_eq!(answer["error"], "no_such_session");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,14 +158,14 @@ async fn waiter_leaves_the_queue_when_its_relaying_daemon_dies() {
     let (at, lives) = (daemons.address(0), daemons.address(1));
     let held = post(lives, "/v1/locks/a/acquire", json!({})).await.is(200);
     let id = session(lives, 600_000).await;
-    let wish = json!({ "session": id, "wait_ms": 1_000_000 });
+    let body = json!({ "session": id, "wait_ms": 1_000_000 });
     let waiting = tokio::spawn(async move {
         // The connection ends with its daemon.
         let mut stream = TcpStream::connect(at).await.unwrap();
         let head =
             "POST /v1/locks/a/acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
-        let wish = wish.to_string();
-        let asked = format!("{head}content-length: {}\r\n\r\n{wish}", wish.len());
+        let body = body.to_string();
+        let asked = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(asked.as_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
@@ -217,9 +217,9 @@ async fn shared_and_permit_modes_admit_several_holders() {
         json!({ "surprise": 1 }),
         json!([]),
     ] {
-        let told = post(at, "/v1/locks/x/acquire", wrong.clone()).await;
-        assert_eq!(told.status, 422, "{wrong}: {told:?}");
-        assert!(!told.json()["message"].as_str().unwrap().is_empty());
+        let answer = post(at, "/v1/locks/x/acquire", wrong.clone()).await;
+        assert_eq!(answer.status, 422, "{wrong}: {answer:?}");
+        assert!(!answer.json()["message"].as_str().unwrap().is_empty());
     }
     assert_eq!(get(at, "/v1/status").await.is(200)["sessions"], 4, "rejected requests leave no session");
 }
@@ -232,12 +232,12 @@ async fn why_explains_a_wait_and_reports_a_deadlock() {
     post(at, "/v1/locks/a/acquire", json!({ "session": one })).await.is(200);
     post(at, "/v1/locks/b/acquire", json!({ "session": two })).await.is(200);
     assert_eq!(get(at, "/v1/locks/a/why").await.is(200), json!({ "chain": [], "deadlock": false }));
-    let wish = |session: &str| json!({ "session": session, "wait_ms": 100_000 });
-    let waits = tokio::spawn(post(at, "/v1/locks/b/acquire", wish(&one)));
+    let body = |session: &str| json!({ "session": session, "wait_ms": 100_000 });
+    let waits = tokio::spawn(post(at, "/v1/locks/b/acquire", body(&one)));
     waiters(at, "b", 1).await;
     let why = get(other, "/v1/locks/b/why").await.is(200);
     assert_eq!((&why["chain"][0]["lock"], &why["deadlock"]), (&json!("b"), &json!(false)));
-    let also = tokio::spawn(post(at, "/v1/locks/a/acquire", wish(&two)));
+    let also = tokio::spawn(post(at, "/v1/locks/a/acquire", body(&two)));
     waiters(at, "a", 1).await;
     for path in [format!("/v1/locks/a/why?session={two}"), String::from("/v1/locks/a/why")] {
         let why = get(other, &path).await.is(200);
@@ -279,8 +279,8 @@ async fn members_status_health_and_metrics() {
     daemons.kill(2).await;
     daemons.kill(1).await;
     until("it does not serve", || async { get(at, "/readyz").await.status == 503 }).await;
-    let told = get(at, "/readyz").await.json();
-    assert_eq!(told["error"], "not_ready");
+    let answer = get(at, "/readyz").await.json();
+    assert_eq!(answer["error"], "not_ready");
     assert_eq!(get(at, "/v1/status").await.is(200)["serves"], false);
     assert_eq!(get(at, "/healthz").await.status, 200);
 }
@@ -323,11 +323,11 @@ async fn refusal_names_the_limit() {
     post(at, "/v1/sessions", json!({ "ttl_ms": 61_000 })).await.is(422);
     let id = session(at, 60_000).await;
     session(at, 60_000).await;
-    let told = post(at, "/v1/sessions", json!({})).await.is(429);
-    assert!(told["message"].as_str().unwrap().contains("at most 2"), "{told}");
+    let answer = post(at, "/v1/sessions", json!({})).await.is(429);
+    assert!(answer["message"].as_str().unwrap().contains("at most 2"), "{answer}");
     post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
-    let told = post(at, "/v1/locks/b/acquire", json!({ "session": id })).await.is(429);
-    assert!(told["message"].as_str().unwrap().contains("at most 1"), "{told}");
+    let answer = post(at, "/v1/locks/b/acquire", json!({ "session": id })).await.is(429);
+    assert!(answer["message"].as_str().unwrap().contains("at most 1"), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -416,8 +416,8 @@ async fn token_permits_only_its_prefixes() {
     with("wrong", "GET", "/v1/locks", None).await.is(401);
     get(at, "/healthz").await;
     let held = with("secret", "POST", "/v1/locks/ci%2Fa/acquire", Some(json!({}))).await.is(200);
-    let told = with("secret", "POST", "/v1/locks/prod%2Fa/acquire", Some(json!({}))).await.is(403);
-    assert_eq!(told["message"], "the token `ci` does not allow `acquire` on `prod/a`");
+    let answer = with("secret", "POST", "/v1/locks/prod%2Fa/acquire", Some(json!({}))).await.is(403);
+    assert_eq!(answer["message"], "the token `ci` does not allow `acquire` on `prod/a`");
     with("test", "POST", "/v1/locks/prod%2Fa/acquire", Some(json!({}))).await.is(200);
     let count = |answer: Value| answer.as_array().map(Vec::len);
     assert_eq!(count(with("secret", "GET", "/v1/locks", None).await.is(200)), Some(1));
@@ -439,17 +439,17 @@ async fn watch_streams_changes_of_the_whole_cluster() {
     let daemons = Daemons::start(3).await;
     let mut stream = TcpStream::connect(daemons.address(0)).await.unwrap();
     stream.write_all(b"GET /v1/watch?prefix=jobs/ HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    let mut told = String::new();
+    let mut stream_text = String::new();
     let mut shows = async |what: &str, is: &dyn Fn(&Value) -> bool| loop {
-        let mut states = told.lines().filter_map(|line| line.strip_prefix("data: "));
+        let mut states = stream_text.lines().filter_map(|line| line.strip_prefix("data: "));
         let last = states.next_back().and_then(|state| serde_json::from_str::<Value>(state).ok());
         if last.is_some_and(|state| is(&state)) {
             return;
         }
         let mut bytes = [0; 4096];
         let length = soon(what, stream.read(&mut bytes)).await.unwrap();
-        assert!(length > 0, "the stream ended: {told}");
-        told += std::str::from_utf8(&bytes[..length]).unwrap();
+        assert!(length > 0, "the stream ended: {stream_text}");
+        stream_text += std::str::from_utf8(&bytes[..length]).unwrap();
     };
     let count = |state: &Value, who: &str| state[who].as_array().map(Vec::len);
     let counts = |holders, waiters| {
@@ -467,8 +467,8 @@ async fn watch_streams_changes_of_the_whole_cluster() {
     let next = waiting.await.unwrap().is(200);
     shows("the next holder", &|state| state["holders"][0]["fence"] == next["fence"]).await;
     post(daemons.address(2), "/v1/locks/jobs%2F1/release", json!({ "hold": next["hold"] })).await.is(200);
-    shows("nobody", &counts(0, 0)).await;
-    assert!(told.contains("text/event-stream") && !told.contains("other"), "{told}");
+    shows("no client", &counts(0, 0)).await;
+    assert!(stream_text.contains("text/event-stream") && !stream_text.contains("other"), "{stream_text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -490,8 +490,8 @@ async fn daemon_that_leaves_replies_to_waiters() {
     let mut daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
-    let wish = json!({ "wait_ms": 100_000 });
-    let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
+    let body = json!({ "wait_ms": 100_000 });
+    let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&body))));
     waiters(at, "a", 1).await;
     soon("it leaves", daemons.all.remove(0).leave()).await;
     assert!(TcpStream::connect(at).await.is_err(), "the listener is closed");

@@ -68,7 +68,7 @@ async fn replies_that_clients_do_not_read_take_little_memory_and_end_the_connect
         daemon(data.path(), Limits { request_timeout_ms: 3_000, ..Limits::default() }).await;
     let mut guards = Vec::new();
     for number in 0..locks {
-        let asked = daemon.member().mutex(format!("held/by/somebody/{number}")).acquire();
+        let asked = daemon.member().mutex(format!("held/by/another/{number}")).acquire();
         guards.push(soon("a lock", asked).await.expect("granted"));
     }
     let length = Connection::open(address, None).await.get("/v1/locks").await.expect("a list");

@@ -49,44 +49,45 @@ impl Client {
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.unwrap();
         let mut client = Client { stream, frames: Frames::new(1 << 20), session: 1 };
-        match client.hear().await {
+        match client.receive().await {
             Greeting::Welcome(_) => Ok(client),
             Greeting::NotNow(why) | Greeting::Refused(why) => Err(why),
         }
     }
 
-    async fn hear<T: serde::de::DeserializeOwned>(&mut self) -> T {
-        let heard = async {
+    async fn receive<T: serde::de::DeserializeOwned>(&mut self) -> T {
+        let receiving = async {
             loop {
-                if let Some(said) = self.frames.take().unwrap() {
-                    return said;
+                if let Some(message) = self.frames.take().unwrap() {
+                    return message;
                 }
                 let read = self.stream.read_buf(&mut self.frames.arrived).await.unwrap();
                 assert_ne!(read, 0, "the daemon closed the connection");
             }
         };
-        timeout(LONGEST, heard).await.expect("the daemon sends a message")
+        timeout(LONGEST, receiving).await.expect("the daemon sends a message")
     }
 
-    async fn say(&mut self, said: ToDaemon) {
+    async fn send(&mut self, message: ToDaemon) {
         let mut bytes = Vec::new();
-        lockkeeper_session::protocol::encode(&said, &mut bytes);
+        lockkeeper_session::protocol::encode(&message, &mut bytes);
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    async fn tell(&mut self, said: ToMember) {
-        self.say(ToDaemon::Session(self.session, said)).await;
+    async fn send_to_member(&mut self, message: ToMember) {
+        self.send(ToDaemon::Session(self.session, message)).await;
     }
 
     async fn open(&mut self) {
-        self.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None }).await;
-        assert!(matches!(self.hear().await, FromDaemon::Session(_, ToClient::Alive { .. })));
+        self.send_to_member(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None })
+            .await;
+        assert!(matches!(self.receive().await, FromDaemon::Session(_, ToClient::Alive { .. })));
     }
 
     async fn acquire(&mut self, number: u64, name: &str) -> FromDaemon {
-        let wish = LockRequest::exclusive(LockName::new(name));
-        self.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
-        self.hear().await
+        let request = LockRequest::exclusive(LockName::new(name));
+        self.send_to_member(ToMember::Acquire { number, settled: 1, request }).await;
+        self.receive().await
     }
 }
 
@@ -196,8 +197,8 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
         panic!("`prod/db` must be refused");
     };
     assert_eq!(why, "the token `ci` does not allow `acquire` on `prod/db`");
-    ci.say(ToDaemon::Query(1, DaemonQuery::ForceRelease("ci/build".into()))).await;
-    let FromDaemon::Reply(1, DaemonReply::Refused(why)) = ci.hear().await else {
+    ci.send(ToDaemon::Query(1, DaemonQuery::ForceRelease("ci/build".into()))).await;
+    let FromDaemon::Reply(1, DaemonReply::Refused(why)) = ci.receive().await else {
         panic!("it may release by force")
     };
     assert_eq!(why, "the token `ci` does not allow `admin` on `ci/build`");
@@ -208,9 +209,14 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
         loop {
             match Client::greet(address, 1, Some("three")).await {
                 Ok(mut new) => {
-                    new.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None })
-                        .await;
-                    assert!(matches!(new.hear().await, FromDaemon::Session(_, ToClient::NoSession)));
+                    new.send_to_member(ToMember::KeepAlive {
+                        sent_ns: 1,
+                        first: false,
+                        settled: 1,
+                        generation: None,
+                    })
+                    .await;
+                    assert!(matches!(new.receive().await, FromDaemon::Session(_, ToClient::NoSession)));
                     return;
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -254,8 +260,8 @@ async fn refusal_names_the_limit() {
     first.open().await;
     second.open().await;
     let mut third = Client::greet(address, 3, None).await.unwrap();
-    third.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None }).await;
-    let FromDaemon::Refuse { number: 0, why, .. } = third.hear().await else { panic!("a third session") };
+    third.send_to_member(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1, generation: None }).await;
+    let FromDaemon::Refuse { number: 0, why, .. } = third.receive().await else { panic!("a third session") };
     assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions (limits.sessions)".into()));
     for (number, name) in [(1, "a"), (2, "b")] {
         assert!(matches!(
@@ -268,8 +274,8 @@ async fn refusal_names_the_limit() {
     };
     assert_eq!(why, Refusal::Because("a client holds and waits for at most 2 locks at a time".into()));
     // A release makes room.
-    first.tell(ToMember::Release { number: 1 }).await;
-    assert!(matches!(first.hear().await, FromDaemon::Session(_, ToClient::Ended { number: 1, .. })));
+    first.send_to_member(ToMember::Release { number: 1 }).await;
+    assert!(matches!(first.receive().await, FromDaemon::Session(_, ToClient::Ended { number: 1, .. })));
     assert!(matches!(first.acquire(4, "c").await, FromDaemon::Session(_, ToClient::Granted { .. })));
     daemon.stop().await;
 }
@@ -353,10 +359,12 @@ async fn corrupt_frames_do_not_affect_other_clients() {
     assert!(matches!(other.acquire(1, "held").await, FromDaemon::Session(_, ToClient::Granted { .. })));
     // The session of this number belongs to the thief, and does not exist.
     let mut thief = Client::greet(address, 2, None).await.unwrap();
-    thief.tell(ToMember::Release { number: 1 }).await;
-    thief.tell(ToMember::Close).await;
-    thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None }).await;
-    assert!(matches!(thief.hear().await, FromDaemon::Session(_, ToClient::NoSession)));
+    thief.send_to_member(ToMember::Release { number: 1 }).await;
+    thief.send_to_member(ToMember::Close).await;
+    thief
+        .send_to_member(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None })
+        .await;
+    assert!(matches!(thief.receive().await, FromDaemon::Session(_, ToClient::NoSession)));
     assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let session = 1;
@@ -364,8 +372,8 @@ async fn corrupt_frames_do_not_affect_other_clients() {
         let mut hostile = Client::greet(address, 2, None).await.unwrap();
         let mut bytes = Vec::new();
         for number in 0..20 {
-            let wish = LockRequest::exclusive(LockName::new(format!("lock {}", random.below(5))));
-            let said = match random.below(5) {
+            let request = LockRequest::exclusive(LockName::new(format!("lock {}", random.below(5))));
+            let message = match random.below(5) {
                 0 => ToMember::KeepAlive {
                     sent_ns: 1,
                     first: round % 2 == 0,
@@ -374,22 +382,24 @@ async fn corrupt_frames_do_not_affect_other_clients() {
                 },
                 1 => ToMember::Release { number },
                 2 => ToMember::Close,
-                _ => ToMember::Acquire { number, settled: 0, request: wish },
+                _ => ToMember::Acquire { number, settled: 0, request },
             };
             let start = bytes.len();
-            lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut bytes);
+            lockkeeper_session::protocol::encode(&ToDaemon::Session(session, message), &mut bytes);
             for _ in 0..random.below(4) {
                 let place = start + random.below(bytes.len() - start);
                 bytes[place] ^= 1 << random.below(8);
             }
         }
         let _ = hostile.stream.write_all(&bytes).await;
-        other.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None }).await;
+        other
+            .send_to_member(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1, generation: None })
+            .await;
     }
     // The client that held a lock still holds it, and gets a reply.
-    other.tell(ToMember::Release { number: 1 }).await;
+    other.send_to_member(ToMember::Release { number: 1 }).await;
     loop {
-        match other.hear().await {
+        match other.receive().await {
             FromDaemon::Session(_, ToClient::Ended { number: 1, outcome: how }) => {
                 assert_eq!(how, lockkeeper_session::Ended::Released);
                 break;
@@ -423,10 +433,10 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     client.stream.write_all(&bytes).await.unwrap();
     let (mut lists, mut refused, mut renewals) = (0, 0, 0);
     let renew = ToMember::KeepAlive { sent_ns: 2, first: false, settled: 1, generation: None };
-    other.tell(renew.clone()).await;
+    other.send_to_member(renew.clone()).await;
     while lists + refused < 512 || renewals == 0 {
         tokio::select! {
-            reply = client.hear(), if lists + refused < 512 => match reply {
+            reply = client.receive(), if lists + refused < 512 => match reply {
                 FromDaemon::Reply(_, DaemonReply::Locks(locks)) => {
                     assert_eq!(locks.len(), 2_001);
                     lists += 1;
@@ -438,13 +448,13 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
                 other => panic!("{other:?}"),
             },
             // The session of the other client is renewed throughout, and no renewal reports a lost hold.
-            reply = other.hear() => {
+            reply = other.receive() => {
                 let FromDaemon::Session(_, ToClient::Alive { revoked, .. }) = reply else {
                     panic!("its session is over: {reply:?}")
                 };
                 assert_eq!(revoked, [0; 0]);
                 renewals += 1;
-                other.tell(renew.clone()).await;
+                other.send_to_member(renew.clone()).await;
             }
         }
     }
@@ -466,8 +476,8 @@ async fn lists_are_sent_page_by_page() {
     let (mut names, mut after) = (Vec::new(), None);
     for expected in [10, 10, 5] {
         let ask = DaemonQuery::LocksPage { prefix: "a/".into(), after: after.take(), limit: 10 };
-        client.say(ToDaemon::Query(1, ask)).await;
-        let FromDaemon::Reply(1, DaemonReply::LocksPage { locks, next, left_out }) = client.hear().await
+        client.send(ToDaemon::Query(1, ask)).await;
+        let FromDaemon::Reply(1, DaemonReply::LocksPage { locks, next, left_out }) = client.receive().await
         else {
             panic!("another answer")
         };

@@ -23,9 +23,9 @@ async fn acquire(at: SocketAddr, path: &str, owner: &str, wait_ms: u64) -> Value
 
 async fn acquire_for(at: SocketAddr, path: &str, owner: &str, purpose: &str, wait_ms: u64) -> Value {
     let body = json!({ "owner": owner, "purpose": purpose, "wait_ms": wait_ms, "ttl_ms": 600_000 });
-    let mut wish = request("POST", &format!("/v1/locks/{path}/acquire"), Some(&body));
-    wish.headers_mut().insert("authorization", "Bearer test".parse().expect("a header"));
-    soon(path, ask(at, wish)).await.is(200)
+    let mut acquire = request("POST", &format!("/v1/locks/{path}/acquire"), Some(&body));
+    acquire.headers_mut().insert("authorization", "Bearer test".parse().expect("a header"));
+    soon(path, ask(at, acquire)).await.is(200)
 }
 
 const HOSTILE_PURPOSES: [&str; 6] = [
@@ -180,13 +180,13 @@ async fn page_is_complete_and_cross_origin_requests_are_rejected() {
     ] {
         let mut asked = request("POST", "/v1/locks/a/force-release", Some(&body));
         asked.headers_mut().insert(name, value.parse().expect("a header"));
-        let told = soon("an answer", ask(at, asked)).await;
-        assert_eq!(told.status, status, "{name}: {value}: {told:?}");
+        let answer = soon("an answer", ask(at, asked)).await;
+        assert_eq!(answer.status, status, "{name}: {value}: {answer:?}");
     }
     // Browsers must not guess the type of a response, and other origins must not include it.
     for path in ["/v1/locks", "/v1/status", "/metrics", "/healthz", "/openapi.json", "/nothing", "/"] {
-        let told = get(at, path).await;
-        assert_eq!(told.headers["x-content-type-options"], "nosniff", "{path}");
-        assert_eq!(told.headers["cross-origin-resource-policy"], "same-origin", "{path}");
+        let answer = get(at, path).await;
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{path}");
+        assert_eq!(answer.headers["cross-origin-resource-policy"], "same-origin", "{path}");
     }
 }

@@ -24,8 +24,8 @@ async fn forced_release_is_reported_to_the_holder() {
     let id = session(at, 60_000).await;
     let held = post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
     let kept = post(at, "/v1/locks/b/acquire", json!({ "session": id })).await.is(200);
-    let nobody = post(other, "/v1/locks/a/force-release", json!({ "acquisition": "C1#0/1" })).await.is(200);
-    assert_eq!(nobody["released"], json!([]));
+    let unknown = post(other, "/v1/locks/a/force-release", json!({ "acquisition": "C1#0/1" })).await.is(200);
+    assert_eq!(unknown["released"], json!([]));
     let released = post(other, "/v1/locks/a/force-release", json!({})).await.is(200);
     assert_eq!(released["released"].as_array().map(Vec::len), Some(1));
     post(other, "/v1/locks/a/acquire", json!({ "wait_ms": 100_000 })).await.is(200);
@@ -114,9 +114,9 @@ async fn promise_leaves_room_for_a_client_whose_clock_is_slewed() {
         longest = longest.max(post(at, &path, json!({})).await.is(200)["valid_for_ms"].as_u64());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let told = Duration::from_millis(longest.expect("a promise"));
+    let promised = Duration::from_millis(longest.expect("a promise"));
     // chrony slows a clock down by up to 83,333 ppm: the real time until the client has measured the promise.
-    let counted = told.div_f64(1.0 - 0.083_333);
-    assert!(counted <= lease, "{told:?} are {counted:?} on a slow clock, and the lease is {lease:?}");
-    assert!(told >= lease / 2, "{told:?} of {lease:?}: the allowance is larger than needed");
+    let counted = promised.div_f64(1.0 - 0.083_333);
+    assert!(counted <= lease, "{promised:?} are {counted:?} on a slow clock, and the lease is {lease:?}");
+    assert!(promised >= lease / 2, "{promised:?} of {lease:?}: the allowance is larger than needed");
 }

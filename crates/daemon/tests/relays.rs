@@ -72,7 +72,7 @@ async fn hold_whose_client_left_before_the_answer_is_released_at_its_home() {
         unanswered += 1;
         until("the lock is free again", || is_free(home, &name)).await;
     }
-    println!("{answered} were told, {unanswered} were not");
+    println!("{answered} were answered, {unanswered} were not");
     assert!(unanswered > 0, "every reply came before the server noticed that the client had left");
     // The session itself continues.
     post(relay, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
@@ -84,8 +84,8 @@ async fn hold_that_is_granted_as_the_relaying_daemon_dies_is_reported_or_release
     let (relay, home) = (daemons.address(0), daemons.address(1));
     let held = post(home, "/v1/locks/a/acquire", json!({})).await.is(200);
     let id = session(home, 600_000).await;
-    let wish = json!({ "session": id, "wait_ms": 1_000_000, "request": "r" });
-    let Asking(mut stream) = Asking::begin(relay, "/v1/locks/a/acquire", &wish).await;
+    let body = json!({ "session": id, "wait_ms": 1_000_000, "request": "r" });
+    let Asking(mut stream) = Asking::begin(relay, "/v1/locks/a/acquire", &body).await;
     let waiting = tokio::spawn(async move {
         let mut answer = vec![0; 4096];
         let read = stream.read(&mut answer).await.unwrap_or(0);
@@ -123,8 +123,8 @@ async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
     let in_the_way = post(relay, "/v1/locks/a/acquire", json!({})).await.is(200);
     // Another request of the same kind waits all the time, so that the daemons keep polling.
     post(relay, "/v1/locks/other/acquire", json!({})).await.is(200);
-    let wish = json!({ "session": id, "wait_ms": 1_000_000 });
-    let other = tokio::spawn(support::ask(relay, request("POST", "/v1/locks/other/acquire", Some(&wish))));
+    let body = json!({ "session": id, "wait_ms": 1_000_000 });
+    let other = tokio::spawn(support::ask(relay, request("POST", "/v1/locks/other/acquire", Some(&body))));
     waiters(relay, "other", 1).await;
     let (stalls, stalled) = tokio::sync::oneshot::channel();
     slow.spawn(async move {
@@ -133,7 +133,7 @@ async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
     });
     soon("the stall", stalled).await.expect("it runs");
     // The relaying daemon gives up, while its request is still in flight.
-    let refused = post(relay, "/v1/locks/a/acquire", wish.clone()).await.is(503);
+    let refused = post(relay, "/v1/locks/a/acquire", body.clone()).await.is(503);
     assert_eq!(refused["error"], "unavailable");
     until("the home daemon answers again", || async {
         post(relay, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.status == 200
@@ -155,8 +155,8 @@ async fn repeated_request_finds_its_first_attempt_through_any_daemon() {
     let [first, home, second] = [0, 1, 2].map(|place| daemons.address(place));
     let id = session(home, 600_000).await;
     let held = post(home, "/v1/locks/a/acquire", json!({})).await.is(200);
-    let wish = json!({ "session": id, "request": "r", "wait_ms": 1_000_000 });
-    let attempt = |at| tokio::spawn(support::ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
+    let body = json!({ "session": id, "request": "r", "wait_ms": 1_000_000 });
+    let attempt = |at| tokio::spawn(support::ask(at, request("POST", "/v1/locks/a/acquire", Some(&body))));
     let attempts = [attempt(first), attempt(second), attempt(home)];
     // All attempts share one wait, also after some of them were given up.
     let [one, two, three] = attempts;
@@ -173,7 +173,7 @@ async fn repeated_request_finds_its_first_attempt_through_any_daemon() {
     assert_eq!(holds[0], holds[1]);
     // Likewise after the grant.
     for at in [first, home, second] {
-        assert_eq!(post(at, "/v1/locks/a/acquire", wish.clone()).await.is(200)["hold"], holds[0]);
+        assert_eq!(post(at, "/v1/locks/a/acquire", body.clone()).await.is(200)["hold"], holds[0]);
     }
     assert!(!is_free(home, "a").await);
     post(second, "/v1/locks/a/release", json!({ "hold": holds[0] })).await.is(200);

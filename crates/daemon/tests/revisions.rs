@@ -96,10 +96,10 @@ async fn revisions_rise_over_all_leaders_and_all_proclamations() {
             let proclaimed = revision(proclaimed.header);
             next(proclaimed);
             if number % 50 == 0 {
-                let told = client.leader().await;
-                let kv = told.kv.expect("a leader");
+                let response = client.leader().await;
+                let kv = response.kv.expect("a leader");
                 assert_eq!((kv.value.as_slice(), kv.version), (value.as_bytes(), number + 1));
-                assert_eq!((revision(told.header), kv.mod_revision), (proclaimed, proclaimed));
+                assert_eq!((revision(response.header), kv.mod_revision), (proclaimed, proclaimed));
                 assert!(kv.create_revision == leader.rev && kv.create_revision > before, "{kv:?}");
             }
         }

@@ -33,6 +33,7 @@ pub mod mutants;
 pub mod property;
 pub mod simulator;
 pub mod trace;
+mod usage;
 
 pub use conformance::{conformance, conformance_with};
 pub use simulator::report::Report;
@@ -40,3 +41,4 @@ pub use simulator::runner::{Error, Progress, outcomes, processes, simulate, trac
 pub use simulator::scenario::Scenario;
 pub use simulator::spec::Spec;
 pub use simulator::time::Time;
+pub use usage::UsageError;

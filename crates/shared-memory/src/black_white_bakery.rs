@@ -76,7 +76,8 @@ impl BlackWhiteBakery {
     /// Waits until `j` has no ticket, or one that comes after `mine`.
     fn until_after(
         &self,
-        (mine, me): (Ticket, usize),
+        mine: Ticket,
+        me: usize,
         j: usize,
         strategy: &mut impl WaitStrategy,
     ) -> Result<(), WaitEnded> {
@@ -129,7 +130,7 @@ impl Algorithm for BlackWhiteBakery {
         write_before_read();
         for j in (0..self.slots.len()).filter(|&j| j != me) {
             self.until_chosen(j, strategy)?;
-            self.until_after((mine, me), j, strategy)?;
+            self.until_after(mine, me, j, strategy)?;
         }
         Ok(())
     }

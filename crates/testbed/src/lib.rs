@@ -7,6 +7,7 @@
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
 //! | [`history`] | the records of clients, and the check for mutual exclusion |
 //! | [`follow`] | reading a file of lines while another process appends to it |
+//! | [`mutation`] | random mutations of inputs, for tests that run a fuzz target without a fuzzer |
 //! | [`ports`] | ports that no other process gets; a re-export |
 //! | [`servers`] | servers of other projects, such as etcd, as processes on free loopback ports |
 //! | [`options`] | the command line: every fault once, or random faults for a number of minutes |
@@ -18,6 +19,7 @@ pub mod follow;
 pub mod golden;
 pub mod history;
 pub mod hosts;
+pub mod mutation;
 pub mod options;
 pub mod servers;
 

@@ -21,20 +21,20 @@ fn of(leader: &LeaderKey) -> Option<ResignOptions> {
     Some(ResignOptions::new().with_leader(leader.clone()))
 }
 
-/// Waits until the leader says this. What it said before may be told or not.
-async fn hears(stream: &mut ObserveStream, value: &str) -> Flow<i64> {
-    let hearing = async {
+/// Waits until the stream shows this value of the leader; returns the lease. Earlier values may be skipped.
+async fn observes(stream: &mut ObserveStream, value: &str) -> Flow<i64> {
+    let observing = async {
         loop {
-            let leader = stream.message().await?.expect("the stream goes on");
+            let leader = stream.message().await?.expect("the stream continues");
             let kv = leader.kv().expect("a leader");
             if kv.value() == value.as_bytes() {
                 return Ok(kv.lease());
             }
         }
     };
-    match tokio::time::timeout(LONG, hearing).await {
-        Ok(heard) => heard,
-        Err(_) => panic!("nobody says {value}"),
+    match tokio::time::timeout(LONG, observing).await {
+        Ok(lease) => lease,
+        Err(_) => panic!("no leader has the value {value}"),
     }
 }
 
@@ -49,18 +49,18 @@ pub async fn run(both: Both) -> Flow {
     assert_eq!((leader.name(), leader.lease()), (name.as_bytes(), first));
     assert_eq!(leader.key(), format!("{name}/{first:x}").as_bytes());
     assert!(won.header().expect("a header").revision() >= leader.rev());
-    let told = other.leader(name.clone()).await?;
-    let kv = told.kv().expect("a leader");
+    let response = other.leader(name.clone()).await?;
+    let kv = response.kv().expect("a leader");
     assert_eq!((kv.key(), kv.value(), kv.lease()), (leader.key(), &b"here"[..], first));
     assert_eq!((kv.create_revision(), kv.version()), (leader.rev(), 1));
 
-    // Whoever watches hears what the leader says, and of the next one.
+    // An observer receives the values of the leader, and then the next leader.
     let mut watching = other.observe(name.clone()).await?;
-    assert_eq!(hears(&mut watching, "here").await?, first);
+    assert_eq!(observes(&mut watching, "here").await?, first);
     one.proclaim("there", by(&leader)).await?;
-    assert_eq!(hears(&mut watching, "there").await?, first);
-    let told = other.leader(name.clone()).await?;
-    let kv = told.kv().expect("a leader");
+    assert_eq!(observes(&mut watching, "there").await?, first);
+    let response = other.leader(name.clone()).await?;
+    let kv = response.kv().expect("a leader");
     assert!(kv.version() == 2 && kv.mod_revision() > kv.create_revision(), "{kv:?}");
 
     let waiting = campaign(&other, &name, "my turn", second);
@@ -68,24 +68,24 @@ pub async fn run(both: Both) -> Flow {
     one.resign(of(&leader)).await?;
     let next = key(&soon("the next leader", waiting).await?);
     assert!(next.rev() > leader.rev());
-    assert_eq!(hears(&mut watching, "my turn").await?, second);
+    assert_eq!(observes(&mut watching, "my turn").await?, second);
 
-    // The first one leads no more, and changes nothing.
+    // The first one does not lead any more, and can change nothing.
     assert_eq!(refused(one.proclaim("still me", by(&leader)).await).1, "election: not leader");
     one.resign(of(&leader)).await?;
     assert_eq!(one.leader(name.clone()).await?.kv().expect("a leader").value(), b"my turn");
 
-    // To campaign again is to say something else.
+    // A second campaign with the same lease changes the value.
     let again = soon("campaign again", campaign(&one, &name, "again", second)).await?;
     assert_eq!(key(&again).rev(), next.rev());
-    assert_eq!(hears(&mut watching, "again").await?, second);
+    assert_eq!(observes(&mut watching, "again").await?, second);
 
     // The end of its lease ends a leadership.
     let waiting = campaign(&one, &name, "last", first);
     assert!(waits(&waiting).await, "two lead");
     other.lease_revoke(second).await?;
     let last = key(&soon("the last leader", waiting).await?);
-    assert_eq!(hears(&mut watching, "last").await?, first);
+    assert_eq!(observes(&mut watching, "last").await?, first);
     other.resign(of(&last)).await?;
     assert_eq!(refused(other.leader(name.clone()).await).1, "election: no leader");
 

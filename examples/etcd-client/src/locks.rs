@@ -20,7 +20,7 @@ fn revision(answer: &LockResponse) -> i64 {
 pub async fn run(both: Both) -> Flow {
     without_a_lease(both.clone()).await?;
     one_after_the_other(both.clone()).await?;
-    whoever_gives_up_leaves_the_queue(both.clone()).await?;
+    waiter_that_gives_up_leaves_the_queue(both.clone()).await?;
     the_end_of_a_lease_frees_its_locks(both.clone()).await?;
     what_is_not_there(both).await
 }
@@ -31,7 +31,7 @@ async fn without_a_lease(both: Both) -> Flow {
     let held = one.lock(name.clone(), None).await?;
     let key = String::from_utf8(held.key().to_vec()).expect("text");
     assert!(key.starts_with(&format!("{name}/")), "{key}");
-    // Whoever knows the key can unlock it.
+    // A client that knows the key can unlock it.
     other.unlock(key).await?;
     let again = soon("lock", lock(&one, &name, 0)).await?;
     assert!(revision(&again) > revision(&held));
@@ -43,7 +43,7 @@ async fn one_after_the_other(both: Both) -> Flow {
     let Both { mut one, mut other, .. } = both.clone();
     let name = both.name("orders/42");
     let (first, second) = (lease(&mut one, 60).await?, lease(&mut other, 60).await?);
-    // The lease of the one, used at the other.
+    // A lease of the first client, used by the second one.
     let held = soon("lock", lock(&other, &name, first)).await?;
     assert_eq!(held.key(), format!("{name}/{first:x}").as_bytes());
     let again = soon("lock again", lock(&one, &name, first)).await?;
@@ -59,7 +59,7 @@ async fn one_after_the_other(both: Both) -> Flow {
     Ok(())
 }
 
-async fn whoever_gives_up_leaves_the_queue(both: Both) -> Flow {
+async fn waiter_that_gives_up_leaves_the_queue(both: Both) -> Flow {
     let Both { mut one, mut other, .. } = both.clone();
     let name = both.name("given-up");
     let (first, second, third) =
@@ -86,7 +86,7 @@ async fn the_end_of_a_lease_frees_its_locks(both: Both) -> Flow {
     assert!(waits(&waiting).await, "two hold it");
     other.lease_revoke(first).await?;
     soon("after a revoked lease", waiting).await?;
-    // Nobody keeps the second lease alive.
+    // No keep-alive is sent for the second lease.
     let last = soon("after an expired lease", lock(&other, &name, third)).await?;
     assert_eq!(one.lease_time_to_live(second, None).await?.ttl(), -1);
     one.unlock(last.key()).await?;
@@ -95,7 +95,7 @@ async fn the_end_of_a_lease_frees_its_locks(both: Both) -> Flow {
 
 async fn what_is_not_there(both: Both) -> Flow {
     let Both { mut one, .. } = both.clone();
-    one.unlock(both.name("nobody/1f")).await?;
+    one.unlock(both.name("unused/1f")).await?;
     one.unlock("nothing").await?;
     let gone = lease(&mut one, 60).await?;
     one.lease_revoke(gone).await?;

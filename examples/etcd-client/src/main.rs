@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! etcd-flows 127.0.0.1:2379                    # one server
-//! etcd-flows 127.0.0.1:7422 127.0.0.1:7432     # two of one cluster: what is begun at one goes on at the other
+//! etcd-flows 127.0.0.1:7422 127.0.0.1:7432     # two of one cluster: a lease or lock of one works at the other
 //! ```
 
 mod elections;
@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 
 type Flow<T = ()> = Result<T, Error>;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// Far longer than any call takes: only a call that never returns fails.
 const LONG: Duration = Duration::from_secs(120);
-/// Long enough to see that somebody waits. If it is not, nothing fails.
+/// Long enough to see that a call waits. If it is too short, nothing fails.
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// Two clients, of one server or of two, and names that no other run uses.
@@ -35,7 +35,7 @@ impl Both {
     }
 }
 
-/// The answer, which must come some time.
+/// The result of a call, which must return at some time.
 async fn soon<T>(what: &str, task: JoinHandle<Flow<T>>) -> Flow<T> {
     match tokio::time::timeout(LONG, task).await {
         Ok(done) => done.expect("no panic"),
@@ -43,7 +43,7 @@ async fn soon<T>(what: &str, task: JoinHandle<Flow<T>>) -> Flow<T> {
     }
 }
 
-/// Whether it still waits.
+/// Whether the call still waits.
 async fn waits<T>(task: &JoinHandle<Flow<T>>) -> bool {
     tokio::time::sleep(MOMENT).await;
     !task.is_finished()

@@ -1,7 +1,7 @@
 //! # The cloakroom: a toy algorithm
 //!
-//! **Idea.** There is one coat, and it lives at S1's cloakroom. A site that wants in asks S1 for the coat, wears it
-//! inside, and brings it back.
+//! **Idea.** There is one coat, a token, kept at S1, the cloakroom. A site that requests the critical section asks S1
+//! for the coat, wears it inside, and brings it back.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// May I have the coat?
+    /// A request for the coat.
     Ask,
-    /// Here it is.
+    /// The coat.
     Coat,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Message {
 lockkeeper_core::rules! {
     /// The rules of the cloakroom.
     pub enum Rule {
-        /// A site wants in.
+        /// A site requests the critical section.
         Asks: "asks for the coat",
         /// The coat is here, or comes back.
-        HandsOut: "hands the coat to whoever has waited longest",
+        HandsOut: "hands the coat to the site that has waited longest",
         /// The coat is out.
-        Notes: "has no coat to give and notes who asked",
+        Notes: "has no coat to give and queues the request",
         /// The coat arrives.
         Enters: "puts the coat on and enters",
         /// The section is over.
@@ -63,7 +63,7 @@ pub struct Cloakroom {
     me: SiteId,
     phase: Phase,
     has_coat: bool,
-    /// Only at S1: who has asked, longest wait first.
+    /// Only at S1: the waiting sites, longest wait first.
     queue: VecDeque<SiteId>,
 }
 
@@ -116,8 +116,8 @@ impl Protocol for Cloakroom {
             }
             Message::Coat => {
                 self.has_coat = true;
-                // At the cloakroom a coat may also be one that comes back; it goes to the queue, not to S1 itself,
-                // unless S1 is the one who was handed it.
+                // At the cloakroom, the coat may also have been brought back. Then it goes to the next site in the queue.
+                // S1 enters only with a coat that it has sent to itself.
                 if self.phase == Phase::Waiting && (self.me != CLOAKROOM || from == CLOAKROOM) {
                     out.rule(Rule::Enters);
                     self.phase = Phase::Inside;
@@ -136,7 +136,7 @@ impl Protocol for Cloakroom {
     fn fields(&self) -> Vec<Field> {
         let mut fields = vec![Field::new("state", self.phase)];
         if self.me == CLOAKROOM {
-            fields.push(Field::new("waiting for the coat", list(&self.queue, "nobody")));
+            fields.push(Field::new("waiting for the coat", list(&self.queue, "none")));
         }
         fields
     }
@@ -152,7 +152,7 @@ impl MutualExclusion for Cloakroom {
         title: "The cloakroom",
         family: Family::Token,
         paper: "none: a toy",
-        idea: "There is one coat; whoever wears it may enter.",
+        idea: "There is one coat; the site that wears it may enter.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
@@ -162,7 +162,7 @@ impl MutualExclusion for Cloakroom {
             sync_delay: "2T(1−1/N)",
             client_delay: "mean 2T(1−1/N)",
         },
-        crash: "of S1 or of whoever has the coat: everybody waits for ever",
+        crash: "of S1 or of the site that has the coat: all sites wait for ever",
         settings: &[],
     };
 

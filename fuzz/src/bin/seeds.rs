@@ -1,21 +1,19 @@
-//! Writes the first inputs of every target into `corpus`: what a real cluster says, as the targets read it.
+//! Writes the first inputs of every target into `corpus`: the messages of a real cluster, as the targets read them.
 
+use lockkeeper_cluster::fuzz;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_core::algorithms::{
     lamport::Lamport, lodha_kshemkalyani::LodhaKshemkalyani, maekawa::Maekawa, naimi_trehel::NaimiTrehel,
     raymond::Raymond, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
 };
 use lockkeeper_fuzz::cluster::Cluster;
-use lockkeeper_fuzz::hello::{self, HelloReply, Purpose};
-use lockkeeper_fuzz::records::{self, RecordHeader};
-use lockkeeper_member::MemberId;
 use lockkeeper_session::protocol::{
     DaemonQuery, DaemonReply, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome,
 };
 use lockkeeper_session::{LockName, LockRequest, ToClient, ToMember};
 use std::fs;
 
-/// How many frames of one cluster make seeds.
+/// The maximum number of frames of one cluster that become seeds.
 const MOST: usize = 40;
 
 fn frames<P: MutualExclusion>() -> Vec<Vec<u8>> {
@@ -40,41 +38,21 @@ fn save(target: &str, seeds: impl IntoIterator<Item = Vec<u8>>) -> std::io::Resu
     Ok(())
 }
 
-fn connection() -> Vec<Vec<u8>> {
-    let hello = hello::Hello {
-        oldest: 1,
-        newest: 1,
-        cluster: "canal".into(),
-        from: Some(MemberId(1)),
-        to: None,
-        purpose: Purpose::Link,
-    };
-    let reply = HelloReply::Welcome { version: 1, member: MemberId(2) };
-    let mut talk = Vec::new();
-    for kind in [RecordHeader::Ping, RecordHeader::Declined(1)] {
-        records::append(&mut talk, kind, 0, |_| ());
-    }
-    for kind in [RecordHeader::Frame, RecordHeader::Query(1), RecordHeader::Reply(1)] {
-        records::append(&mut talk, kind, 100, |out| out.extend(b"words"));
-    }
-    let cut = |bytes: Vec<u8>| [vec![7], bytes].concat();
-    vec![cut(hello::encode(&hello)), cut(hello::encode(&reply)), cut(talk)]
-}
-
-/// What a client and a daemon of the native protocol say, each with how it is cut and who reads it.
+/// The messages of a client and of a daemon of the native protocol, each after the length of its pieces and the number
+/// of its reader.
 fn native() -> Vec<Vec<u8>> {
     let session = 1;
-    let said = [
+    let messages = [
         ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 },
         ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("a")) },
         ToMember::Release { number: 1 },
         ToMember::Close,
     ];
     let mut client = Vec::new();
-    for said in said {
-        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, said), &mut client);
+    for message in messages {
+        lockkeeper_session::protocol::encode(&ToDaemon::Session(session, message), &mut client);
     }
-    for ask in [
+    for query in [
         DaemonQuery::Locks(None),
         DaemonQuery::Watch,
         DaemonQuery::Cluster,
@@ -82,7 +60,7 @@ fn native() -> Vec<Vec<u8>> {
         DaemonQuery::Remove(3),
         DaemonQuery::Leave,
     ] {
-        lockkeeper_session::protocol::encode(&ToDaemon::Query(1, ask), &mut client);
+        lockkeeper_session::protocol::encode(&ToDaemon::Query(1, query), &mut client);
     }
     let mut hello = lockkeeper_session::protocol::opening().to_vec();
     let secret = Secret::new([7; 16]);
@@ -101,7 +79,7 @@ fn native() -> Vec<Vec<u8>> {
     (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
 }
 
-/// Copies the seeds that are kept as files: texts, and messages of gRPC.
+/// Copies the seeds that are stored as files: texts, and messages of gRPC.
 fn copy() -> std::io::Result<()> {
     for target in ["http_body", "grpc_message", "configuration", "tokens", "url"] {
         let files = fs::read_dir(format!("seeds/{target}"))?;
@@ -113,8 +91,8 @@ fn copy() -> std::io::Result<()> {
 
 fn main() -> std::io::Result<()> {
     copy()?;
-    save("records", connection())?;
-    save("consensus", lockkeeper_fuzz::consensus::examples())?;
+    save("records", fuzz::net::seeds())?;
+    save("consensus", fuzz::consensus::seeds())?;
     save("native", native())?;
     let (simple, token, ring, pairs) = (
         frames::<NaimiTrehel>(),
@@ -127,11 +105,11 @@ fn main() -> std::io::Result<()> {
     };
     save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
 
-    let wish =
+    let acquire =
         ToMember::Acquire { number: 9, settled: 0, request: LockRequest::exclusive(LockName::new("9")) };
     let client =
-        [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
-            .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
+        [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, acquire, ToMember::Release { number: 9 }]
+            .map(|message| postcard::to_stdvec(&message).expect("a message is plain data"));
     let mut seeds = Vec::new();
     let all = [simple, token, frames::<Lamport>(), frames::<Maekawa>(), frames::<Raymond>()];
     for (algorithm, frames) in all.iter().enumerate() {

@@ -11,11 +11,13 @@
 //!
 //! Further modules: `founding`, the founding of a cluster and the joining of members; `voters`, the choice of voters;
 //! `elections`, the time at which a voter stands for election; `network` and `wire`, queries between members;
-//! `answers`, the answers to them; `stamps`, the detection of restored backups.
+//! `query_handler`, the answers to them; `store_stamps`, the detection of restored backups.
 
 mod elections;
 mod event_queue;
 mod founding;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 #[cfg(test)]
 mod golden;
 mod log;

@@ -20,6 +20,8 @@ pub mod authority;
 mod connection;
 pub mod counters;
 pub mod dial;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 #[cfg(test)]
 mod golden;
 pub mod hello;

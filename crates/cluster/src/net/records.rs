@@ -169,7 +169,7 @@ impl Incoming {
     }
 
     /// Capacity of the buffer, in bytes.
-    #[allow(dead_code, reason = "tests and fuzzing look at it")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }

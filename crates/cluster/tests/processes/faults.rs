@@ -158,11 +158,11 @@ impl Run {
             Fault::CutBoth => {
                 self.hosts.cut(at, to);
                 self.hosts.cut(to, at);
-                self.somebody_enters("while a link is cut");
+                self.some_client_enters("while a link is cut");
             }
             Fault::CutOneWay => {
                 self.hosts.cut(at, to);
-                self.somebody_enters("while a link carries one way only");
+                self.some_client_enters("while a link carries one way only");
             }
             Fault::Isolate => {
                 for &place in &others {
@@ -173,13 +173,13 @@ impl Run {
             }
             Fault::Delay => {
                 self.hosts.delay(Duration::from_millis(40));
-                self.somebody_enters("while one is slow to reach");
+                self.some_client_enters("while one is slow to reach");
                 self.hosts.delay(Duration::ZERO);
             }
             Fault::FullDisk => self.fill_disk(victim, &others),
         }
         self.hosts.heal();
-        self.everybody_enters("after it");
+        self.every_client_enters("after it");
         self.judge();
     }
 
@@ -232,7 +232,7 @@ impl Run {
         }
     }
 
-    fn somebody_enters(&mut self, when: &str) {
+    fn some_client_enters(&mut self, when: &str) {
         let total = |story: &History| story.entries.values().sum::<u64>();
         let (before, began) = (total(self.story()), Instant::now());
         while total(self.story()) < before + 10 {
@@ -242,7 +242,7 @@ impl Run {
         println!("   {when}: served after {} ms", began.elapsed().as_millis());
     }
 
-    pub fn everybody_enters(&mut self, when: &str) {
+    pub fn every_client_enters(&mut self, when: &str) {
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         self.they_enter(&all, when);
     }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
     let options = Options::read(&arguments);
     let mut run = Run::start(options.members, options.seed);
-    run.everybody_enters("at the start");
+    run.every_client_enters("at the start");
     options.go_through(&Fault::ALL, |fault| run.suffer(fault));
     run.finish();
     ExitCode::SUCCESS

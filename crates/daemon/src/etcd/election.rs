@@ -89,13 +89,13 @@ impl Etcd {
         mut credential: Credential,
         leaders: mpsc::Sender<Result<LeaderResponse, Status>>,
     ) {
-        let mut told = None;
+        let mut sent = None;
         let mut leader = self.0.leases.holders(&name).await.into_iter().next();
         loop {
             if let Some(hold) = &leader
-                && told < Some((hold.fence, hold.version))
+                && sent < Some((hold.fence, hold.version))
             {
-                told = Some((hold.fence, hold.version));
+                sent = Some((hold.fence, hold.version));
                 if leaders.send(Ok(self.leader_response(hold))).await.is_err() {
                     return;
                 }

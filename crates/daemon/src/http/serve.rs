@@ -69,7 +69,7 @@ pub async fn serve(
     let router = super::router(&service);
     let loopback = listener.address().is_some_and(|address| address.ip().is_loopback());
     let (stopping, _) = watch::channel(false);
-    // Dropping this future aborts them.
+    // Dropping this future drops the set, which aborts the connections.
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {

@@ -10,7 +10,7 @@ use super::messages::{ChangeNumbers, ChunkKind, DaemonReply, DaemonRequest, Tabl
 use super::operations::Hold;
 use super::outgoing_waits::{POLL_INTERVAL, POLL_TIMEOUT};
 use super::peers::Peers;
-use super::watch_table::WatchTable;
+use super::watch_table::{Row, WatchTable};
 use crate::access::covers;
 use crate::worker::Worker;
 use lockkeeper_cluster::{LockName, LockStatus, MemberId};
@@ -205,8 +205,8 @@ impl ClusterWatcher {
         while rows.peek().is_some() {
             {
                 let mut table = self.table();
-                for (row, of_leases) in rows.by_ref().take(SLICE) {
-                    holds |= table.put(member, sync, (node, received_at, row, of_leases));
+                for (status, of_leases) in rows.by_ref().take(SLICE) {
+                    holds |= table.put(member, Row { sync, node, received_at, status, holds: of_leases });
                 }
                 self.notify(&table);
             }

@@ -154,7 +154,7 @@ impl Leases {
         Err(LeaseError::LeaseExists(id))
     }
 
-    /// Performs an operation on a lease, at the daemon where it lives.
+    /// Performs an operation on a lease, at the daemon that has the lease.
     pub async fn perform(
         &self,
         identity: &CallerIdentity,
@@ -328,7 +328,7 @@ impl QueryHandler for Leases {
         let me = self.me.upgrade();
         let runtime = self.runtime.clone();
         Box::pin(async move {
-            // The empty reply reports that this daemon uses another version.
+            // A request that cannot be decoded comes from a daemon of another version: the empty reply reports that.
             let (Some(me), Some(request)) = (me, peers::decode(&request)) else { return Vec::new() };
             // Dropping this future aborts the task: the asking daemon no longer waits for the reply.
             let mut task = JoinSet::new();

@@ -25,13 +25,14 @@ impl WatchedLock {
 }
 
 /// The state of a lock at one member.
-struct Row {
+pub(super) struct Row {
     /// The number of the full reading of the member's table in which the row was read, or which preceded the change.
-    sync: u64,
-    node: Node,
-    received_at: Instant,
-    status: LockStatus,
-    holds: Vec<Hold>,
+    pub sync: u64,
+    pub node: Node,
+    pub received_at: Instant,
+    pub status: LockStatus,
+    /// The holds of leases.
+    pub holds: Vec<Hold>,
 }
 
 struct Entry {
@@ -90,14 +91,9 @@ impl WatchTable {
     }
 
     /// Stores the state of a lock at one member. Returns whether holds by leases may have changed.
-    pub fn put(
-        &mut self,
-        member: MemberId,
-        sync: u64,
-        (node, received_at, status, holds): (Node, Instant, LockStatus, Vec<Hold>),
-    ) -> bool {
-        let name = status.lock.name.clone();
-        let is_used = !status.holders.is_empty() || !status.waiters.is_empty() || !holds.is_empty();
+    pub fn put(&mut self, member: MemberId, row: Row) -> bool {
+        let (name, status) = (row.status.lock.name.clone(), &row.status);
+        let is_used = !status.holders.is_empty() || !status.waiters.is_empty() || !row.holds.is_empty();
         if !is_used && !self.locks.contains_key(&name) {
             return false;
         }
@@ -107,9 +103,9 @@ impl WatchTable {
             version: 0,
         });
         let had_holds = entry.rows.get(&member).is_some_and(|row| !row.holds.is_empty());
-        let has_holds = !holds.is_empty();
+        let has_holds = !row.holds.is_empty();
         if is_used {
-            entry.rows.insert(member, Row { sync, node, received_at, status, holds });
+            entry.rows.insert(member, row);
         } else {
             entry.rows.remove(&member);
         }
@@ -183,7 +179,7 @@ mod tests {
     use lockkeeper_cluster::{Acquisition, LockMode, Participant, SessionId};
     use lockkeeper_member::{LockName, Tag};
 
-    fn row(name: &str, holders: &[u64]) -> (Node, Instant, LockStatus, Vec<Hold>) {
+    fn row(sync: u64, name: &str, holders: &[u64]) -> Row {
         let who = |client: &u64| Participant {
             acquisition: Acquisition { session: SessionId { client: *client, number: 1 }, number: 1 },
             mode: LockMode::Shared,
@@ -194,7 +190,8 @@ mod tests {
         };
         let holders = holders.iter().map(who).collect();
         let status = LockStatus { lock: LockName::new(name), holders, waiters: Vec::new(), left_out: 0 };
-        (Node { id: MemberId(1), incarnation: 1 }, Instant::now(), status, Vec::new())
+        let node = Node { id: MemberId(1), incarnation: 1 };
+        Row { sync, node, received_at: Instant::now(), status, holds: Vec::new() }
     }
 
     fn changes(table: &WatchTable, seen: u64) -> Vec<(&str, usize)> {
@@ -207,15 +204,15 @@ mod tests {
         let member = MemberId(1);
         let sync = table.next_sync();
         for name in ["a", "b", "c"] {
-            table.put(member, sync, row(name, &[1]));
+            table.put(member, row(sync, name, &[1]));
         }
         assert_eq!(changes(&table, 0), [("a", 1), ("b", 1), ("c", 1)]);
         let seen = table.newest();
-        table.put(member, sync, row("a", &[1]));
+        table.put(member, row(sync, "a", &[1]));
         assert_eq!(changes(&table, seen), [], "the same again");
-        table.put(member, sync, row("b", &[1, 2]));
-        table.put(member, sync, row("b", &[2]));
-        table.put(member, sync, row("c", &[]));
+        table.put(member, row(sync, "b", &[1, 2]));
+        table.put(member, row(sync, "b", &[2]));
+        table.put(member, row(sync, "c", &[]));
         assert_eq!(changes(&table, seen), [("b", 1), ("c", 0)]);
     }
 
@@ -225,11 +222,11 @@ mod tests {
         let (one, two) = (MemberId(1), MemberId(2));
         let sync = table.next_sync();
         for number in 0..10 {
-            table.put(one, sync, row(&number.to_string(), &[1]));
+            table.put(one, row(sync, &number.to_string(), &[1]));
         }
-        table.put(two, sync, row("9", &[2]));
+        table.put(two, row(sync, "9", &[2]));
         let (seen, again) = (table.newest(), table.next_sync());
-        table.put(one, again, row("3", &[1]));
+        table.put(one, row(again, "3", &[1]));
         let mut after = table.sweep(one, again, None, 4);
         while after.is_some() {
             after = table.sweep(one, again, after, 4);
@@ -243,11 +240,11 @@ mod tests {
     fn watcher_that_is_too_far_behind_is_detected() {
         let mut table = WatchTable::default();
         let member = MemberId(1);
-        table.put(member, 1, row("kept", &[1]));
+        table.put(member, row(1, "kept", &[1]));
         let began = table.newest();
         for number in 0..=MOST_UNUSED {
-            table.put(member, 1, row(&number.to_string(), &[1]));
-            table.put(member, 1, row(&number.to_string(), &[]));
+            table.put(member, row(1, &number.to_string(), &[1]));
+            table.put(member, row(1, &number.to_string(), &[]));
         }
         assert!(table.has_forgotten_since(began, began));
         assert!(!table.has_forgotten_since(table.newest(), began), "it has seen all of it");

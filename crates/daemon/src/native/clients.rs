@@ -236,11 +236,11 @@ impl Client {
             ToMember::KeepAlive { first, .. } => {
                 self.admit_session(session, *first).map_err(|why| Refusal::Because(why.to_string()))
             }
-            ToMember::Acquire { number, request: wish, .. } => {
-                let admitted = self.admit_request(session, *number, wish);
+            ToMember::Acquire { number, request, .. } => {
+                let admitted = self.admit_request(session, *number, request);
                 admitted.map_err(|why| Refusal::Because(why.to_string()))?;
-                match self.service.context.member.mode_in_use(&wish.lock.name) {
-                    Some(mode) if !mode.same_lock_as(wish.mode) => Err(Refusal::InUseAs(mode)),
+                match self.service.context.member.mode_in_use(&request.lock.name) {
+                    Some(mode) if !mode.same_lock_as(request.mode) => Err(Refusal::InUseAs(mode)),
                     _ => Ok(()),
                 }
             }
@@ -256,11 +256,11 @@ impl Client {
         &self,
         session: SessionId,
         number: u64,
-        wish: &LockRequest,
+        request: &LockRequest,
     ) -> Result<(), AdmissionError> {
-        let name = &wish.lock.name;
+        let name = &request.lock.name;
         check_name(name).map_err(AdmissionError::Name)?;
-        wish.tag.check().map_err(AdmissionError::Tag)?;
+        request.tag.check().map_err(AdmissionError::Tag)?;
         self.service.context.check(NATIVE, &self.principal(), Action::Acquire, name)?;
         // A client repeats a request until it receives a reply. A repetition is not counted again.
         self.service.quotas.follow_views();
@@ -277,7 +277,7 @@ impl Client {
         }
         let charge = self.service.quotas.wait(&self.account, name)?;
         state.open.entry((session.number, number)).or_insert_with(|| {
-            let span = self.span(Acquisition { session, number }, wish);
+            let span = self.span(Acquisition { session, number }, request);
             span.in_scope(|| tracing::debug!("asked for"));
             OpenRequest { name: name.clone(), held: false, since: Instant::now(), span, charge }
         });
@@ -285,9 +285,9 @@ impl Client {
     }
 
     /// The log span of a request, with the same fields as for HTTP.
-    fn span(&self, acquisition: Acquisition, wish: &LockRequest) -> Span {
+    fn span(&self, acquisition: Acquisition, request: &LockRequest) -> Span {
         tracing::info_span!(
-            "acquire", trace = %Trace::of_tag(&wish.tag.owner, &wish.tag.purpose).id(), lock = %wish.lock.name, %acquisition,
+            "acquire", trace = %Trace::of_tag(&request.tag.owner, &request.tag.purpose).id(), lock = %request.lock.name, %acquisition,
             who = %self.who, by = NATIVE
         )
     }

@@ -42,9 +42,9 @@ async fn native_client_cannot_share_the_session_of_an_http_client() {
     assert_eq!(seen["holders"][0]["fence"], first["fence"], "the member holds it for the client");
     daemons.all.into_iter().next().expect("one").stop().await;
     for mut attacker in attackers {
-        let heard = attacker.rest().await;
+        let received = attacker.rest().await;
         let granted =
-            heard.iter().find(|frame| matches!(frame, FromDaemon::Session(_, ToClient::Granted { .. })));
+            received.iter().find(|frame| matches!(frame, FromDaemon::Session(_, ToClient::Granted { .. })));
         assert!(granted.is_none(), "the attacker receives the victim's grant: {granted:?}");
     }
 }
@@ -63,8 +63,8 @@ async fn displayed_number_of_a_client_does_not_open_its_session() {
     for token in [A, B] {
         for place in 0..2 {
             let Ok(mut thief) = Client::connect(daemons.native(place), number, token).await else { continue };
-            thief.tell(lockkeeper_session::ToMember::Release { number: 1 }).await;
-            thief.tell(lockkeeper_session::ToMember::Close).await;
+            thief.send_to_member(lockkeeper_session::ToMember::Release { number: 1 }).await;
+            thief.send_to_member(lockkeeper_session::ToMember::Close).await;
             thief.keep_alive(false).await;
             soon("an answer", thief.next::<FromDaemon>()).await;
         }
@@ -109,7 +109,7 @@ async fn client_that_connects_again_has_its_session() {
     client.acquire(1, "b/x").await;
     drop(client);
     let mut again = Client::connect(daemons.native(0), 5, B).await.expect("welcome");
-    again.tell(lockkeeper_session::ToMember::Release { number: 1 }).await;
+    again.send_to_member(lockkeeper_session::ToMember::Release { number: 1 }).await;
     until("the lock is released", || async {
         let seen = with(B, at, "GET", "/v1/locks/b%2Fx", None).await.is(200);
         seen["holders"].as_array().is_some_and(Vec::is_empty)

@@ -50,8 +50,11 @@ async fn names_with_control_characters_or_of_a_wrong_length_are_refused_by_every
         assert_eq!(etcd.lock(request).await.expect_err("refused").code(), Code::InvalidArgument, "{name:?}");
         if !name.is_empty() {
             let path = format!("/v1/locks/{}", percent(name));
-            let told = with(ROOT, at, "POST", &format!("{path}/acquire"), Some(json!({}))).await.is(422);
-            assert!(told["message"].as_str().is_some_and(|why| why.starts_with("bad lock name: ")), "{told}");
+            let refused = with(ROOT, at, "POST", &format!("{path}/acquire"), Some(json!({}))).await.is(422);
+            assert!(
+                refused["message"].as_str().is_some_and(|why| why.starts_with("bad lock name: ")),
+                "{refused}"
+            );
             with(ROOT, at, "POST", &format!("{path}/force-release"), Some(json!({}))).await.is(422);
             with(ROOT, at, "GET", &path, None).await.is(422);
         }
@@ -76,9 +79,9 @@ async fn owners_and_purposes_with_control_characters_are_refused_by_every_protoc
     native.open().await;
     let tags = [("\x1b[2J", ""), ("", "a\r\nb")];
     for (number, (owner, purpose)) in (1..).zip(tags) {
-        let mut wish = lockkeeper_session::LockRequest::exclusive(LockName::new("x"));
-        wish.tag = Tag { owner: owner.into(), purpose: purpose.into() };
-        native.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
+        let mut request = lockkeeper_session::LockRequest::exclusive(LockName::new("x"));
+        request.tag = Tag { owner: owner.into(), purpose: purpose.into() };
+        native.send_to_member(ToMember::Acquire { number, settled: 1, request }).await;
         let refused = native.next().await;
         assert!(
             matches!(&refused, Some(FromDaemon::Refuse { number: of, .. }) if *of == number),

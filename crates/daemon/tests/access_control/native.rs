@@ -48,8 +48,8 @@ impl Client {
     pub async fn next<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
         let frame = async {
             loop {
-                if let Some(said) = self.frames.take().expect("a frame") {
-                    return Some(said);
+                if let Some(message) = self.frames.take().expect("a frame") {
+                    return Some(message);
                 }
                 if !matches!(self.stream.read_buf(&mut self.frames.arrived).await, Ok(1..)) {
                     return None;
@@ -65,7 +65,7 @@ impl Client {
         let _ = self.stream.write_all(&bytes).await;
     }
 
-    pub async fn tell(&mut self, message: ToMember) {
+    pub async fn send_to_member(&mut self, message: ToMember) {
         self.send(ToDaemon::Session(self.session, message)).await;
     }
 
@@ -76,12 +76,12 @@ impl Client {
     }
 
     pub async fn keep_alive(&mut self, first: bool) {
-        self.tell(ToMember::KeepAlive { sent_ns: 1, first, settled: 1, generation: None }).await;
+        self.send_to_member(ToMember::KeepAlive { sent_ns: 1, first, settled: 1, generation: None }).await;
     }
 
     pub async fn request(&mut self, number: u64, name: &str) {
-        let wish = LockRequest::exclusive(LockName::new(name));
-        self.tell(ToMember::Acquire { number, settled: 1, request: wish }).await;
+        let request = LockRequest::exclusive(LockName::new(name));
+        self.send_to_member(ToMember::Acquire { number, settled: 1, request }).await;
     }
 
     /// Acquires a lock that is free.

@@ -95,12 +95,12 @@ async fn waiting_http_request_and_session_end_when_their_token_is_removed() {
     let held = with(ROOT, at, "POST", "/v1/locks/b%2Fx/acquire", Some(json!({}))).await.is(200);
     assert!(held["fence"].as_u64().is_some());
     let own = with(B, at, "POST", "/v1/sessions", Some(json!({ "ttl_ms": 600_000 }))).await.is(201);
-    let wish = json!({ "session": own["session"] });
-    with(B, at, "POST", "/v1/locks/b%2Fy/acquire", Some(wish)).await.is(200);
+    let body = json!({ "session": own["session"] });
+    with(B, at, "POST", "/v1/locks/b%2Fy/acquire", Some(body)).await.is(200);
     // One request waits at the daemon where its session lives, and one through another daemon.
     let wait = |at: SocketAddr| {
-        let wish = json!({ "session": own["session"], "wait_ms": 80_000_000 });
-        tokio::spawn(async move { with(B, at, "POST", "/v1/locks/b%2Fx/acquire", Some(wish)).await })
+        let body = json!({ "session": own["session"], "wait_ms": 80_000_000 });
+        tokio::spawn(async move { with(B, at, "POST", "/v1/locks/b%2Fx/acquire", Some(body)).await })
     };
     let waits = [wait(at), wait(other)];
     waiters_with(ROOT, at, "b%2Fx", 2).await;
@@ -199,7 +199,7 @@ async fn client_loses_locks_that_its_narrowed_token_does_not_cover() {
     // The client can no longer see the lock.
     drop(stream);
     assert_eq!(with(B, at, "GET", "/v1/locks/b%2Fnative", None).await.status, 403);
-    client.tell(lockkeeper_session::ToMember::Release { number: 2 }).await;
+    client.send_to_member(lockkeeper_session::ToMember::Release { number: 2 }).await;
     let left = ["b/held", "b/keep/http", "b/keep/native"];
     soon("the other locks are free", async {
         while held(&daemons).await != left {

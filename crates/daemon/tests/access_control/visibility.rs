@@ -15,11 +15,11 @@ async fn session(at: SocketAddr, owner: &str) -> Value {
 
 async fn acquire(at: SocketAddr, name: &str, session: &Value, wait_ms: u64) {
     let path = format!("/v1/locks/{}/acquire", name.replace('/', "%2F"));
-    let wish = json!({ "session": session, "wait_ms": wait_ms });
+    let body = json!({ "session": session, "wait_ms": wait_ms });
     if wait_ms == 0 {
-        with(ROOT, at, "POST", &path, Some(wish)).await.is(200);
+        with(ROOT, at, "POST", &path, Some(body)).await.is(200);
     } else {
-        tokio::spawn(async move { with(ROOT, at, "POST", &path, Some(wish)).await });
+        tokio::spawn(async move { with(ROOT, at, "POST", &path, Some(body)).await });
     }
 }
 

@@ -68,7 +68,7 @@ impl Audit {
         for (place, (path, tail)) in logs.iter_mut().enumerate() {
             for line in tail.new_lines(path) {
                 match serde_json::from_slice(&line) {
-                    Ok(entry) => self.hear(entry, place),
+                    Ok(entry) => self.record(entry, place),
                     Err(_) => self.torn += 1,
                 }
             }
@@ -76,7 +76,7 @@ impl Audit {
         self.logs = logs;
     }
 
-    fn hear(&mut self, entry: Entry, place: usize) {
+    fn record(&mut self, entry: Entry, place: usize) {
         let Entry { what, who, lock, fence, more, why } = entry;
         if what == "grant" {
             self.served[place] += 1;

@@ -89,13 +89,13 @@ impl Run {
         match fault {
             Fault::Kill => {
                 self.kill(victim);
-                self.everybody_enters("while one is dead");
+                self.every_client_enters("while one is dead");
                 self.cluster.start_daemon(victim);
             }
             Fault::Stop => {
                 self.cluster.daemons[victim].signal(Signal::STOP);
                 // The locks of the stopped daemon can be granted only after its lease has expired.
-                self.everybody_enters("while one is stopped");
+                self.every_client_enters("while one is stopped");
                 self.cluster.daemons[victim].signal(Signal::CONT);
             }
             Fault::Leave => self.leave(victim),
@@ -104,13 +104,13 @@ impl Run {
                     self.cluster.hosts.cut_service(host, &[MEMBERS_PORT], other);
                     self.cluster.hosts.cut_service(other, &[MEMBERS_PORT], host);
                 }
-                self.everybody_enters("while one is cut off from the other members");
+                self.every_client_enters("while one is cut off from the other members");
             }
             Fault::CutFromClients => {
                 self.hosts().for_each(|other| {
                     self.cluster.hosts.cut_service(host, &[CLIENTS_PORT, HTTP_PORT], other)
                 });
-                self.everybody_enters("while one is cut off from all clients");
+                self.every_client_enters("while one is cut off from all clients");
             }
             Fault::Isolate => {
                 for other in self.hosts().filter(|&other| other != host) {
@@ -133,7 +133,7 @@ impl Run {
             }
         }
         self.cluster.hosts.heal();
-        self.everybody_enters("after it");
+        self.every_client_enters("after it");
         self.every_daemon_serves();
         self.judge();
     }
@@ -155,12 +155,12 @@ impl Run {
             if let Some(status) = self.cluster.daemons[place].ended() {
                 break status;
             }
-            assert!(began.elapsed() < LONGEST_WAIT, "a daemon that was told to leave does not end");
+            assert!(began.elapsed() < LONGEST_WAIT, "a leaving daemon does not end");
             std::thread::sleep(Duration::from_millis(20));
         };
-        assert!(status.success(), "a daemon that was told to leave ended with {status}");
+        assert!(status.success(), "a leaving daemon ended with {status}");
         println!("   it has left after {} ms", began.elapsed().as_millis());
-        self.everybody_enters("while one has left");
+        self.every_client_enters("while one has left");
         let kept_until_ns = began_ns + LEAVE_TIMEOUT_S * 1_000_000_000;
         for hold in &self.story.holds {
             let lost = hold.lost_ns.filter(|lost_ns| (began_ns..kept_until_ns).contains(lost_ns));
@@ -195,7 +195,7 @@ impl Run {
         let status = self.cluster.operate(place, &changes);
         assert!(status.success(), "the change of the settings ended with {status}");
         println!("   changed after {} ms", began.elapsed().as_millis());
-        self.everybody_enters("with other settings");
+        self.every_client_enters("with other settings");
         let ended_ns = now_ns();
         for hold in &self.story.holds {
             let lost = hold.lost_ns.filter(|lost_ns| (began_ns..ended_ns).contains(lost_ns));
@@ -232,7 +232,7 @@ impl Run {
     }
 
     /// Waits until every client of every kind has taken turns, and every lock was held.
-    pub fn everybody_enters(&mut self, when: &str) {
+    pub fn every_client_enters(&mut self, when: &str) {
         self.they_enter(when, |_| true);
     }
 
@@ -253,7 +253,7 @@ impl Run {
                 return;
             }
             last.clone_from(&waited_for);
-            self.nobody_ended();
+            self.no_daemon_ended();
             assert!(began.elapsed() < LONGEST_WAIT, "{when}, these make no progress: {waited_for:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -275,7 +275,7 @@ impl Run {
         waited_for
     }
 
-    fn nobody_ended(&mut self) {
+    fn no_daemon_ended(&mut self) {
         let clients = self.cluster.clients.iter_mut().map(|(_, client)| client);
         for process in self.cluster.daemons.iter_mut().chain(clients) {
             if let Some(status) = process.ended().filter(|status| !status.success()) {
@@ -309,7 +309,7 @@ impl Run {
         for (_, client) in &self.cluster.clients {
             assert!(
                 self.audit.refused.contains(&client.name),
-                "no log says that {} was refused",
+                "no log records that {} was refused",
                 client.name
             );
         }

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     let options = Options::read(&arguments);
     let mut run = Run::start(options.members, options.seed);
-    run.everybody_enters("at the start");
+    run.every_client_enters("at the start");
     run.every_daemon_serves();
     options.go_through(&Fault::ALL, |fault| run.suffer(fault));
     run.finish();

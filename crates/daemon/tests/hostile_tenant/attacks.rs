@@ -133,7 +133,7 @@ fn more_files() {
 }
 
 /// An error if a text contains the name of a lock or an owner of another tenant.
-fn names_nobody_else(text: &str) -> Result<(), String> {
+fn names_no_other_tenant(text: &str) -> Result<(), String> {
     let foreign = (1..TENANTS)
         .find(|tenant| text.contains(&format!("t{tenant}/")) || text.contains(&format!("tenant {tenant}")));
     match foreign {
@@ -146,8 +146,8 @@ fn names_nobody_else(text: &str) -> Result<(), String> {
 
 /// An error if a connection that requested nothing received a grant.
 async fn receives_no_foreign_events(mut native: Native) -> Result<(), String> {
-    while let Some(heard) = native.hear(Duration::from_millis(2)).await {
-        if let FromDaemon::Session(session, ToClient::Granted { .. }) = heard {
+    while let Some(message) = native.receive(Duration::from_millis(2)).await {
+        if let FromDaemon::Session(session, ToClient::Granted { .. }) = message {
             return Err(format!("it received a grant of session {session}"));
         }
     }
@@ -240,7 +240,7 @@ impl Attacker {
     }
 
     async fn member_ports(&mut self) -> Result<String, String> {
-        let (mut silent, mut spoken) = (Vec::new(), 0);
+        let (mut silent, mut noisy) = (Vec::new(), 0);
         for ports in &self.ports {
             for _ in 0..100 {
                 silent.extend(connect(ports.members).await);
@@ -249,11 +249,11 @@ impl Attacker {
         while self.goes_on() {
             let Ports { members, .. } = self.next();
             let Ok(mut stream) = connect(members).await else { continue };
-            let _ = stream.write_all(&vec![spoken as u8; 4096]).await;
-            spoken += 1;
+            let _ = stream.write_all(&vec![noisy as u8; 4096]).await;
+            noisy += 1;
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Ok(format!("{} silent connections, {spoken} with nonsense", silent.len()))
+        Ok(format!("{} silent connections, {noisy} with nonsense", silent.len()))
     }
 
     async fn look(&mut self) -> Result<String, String> {
@@ -273,7 +273,7 @@ impl Attacker {
                     let seen = ask(http, get(path, token)).await.unwrap_or_default();
                     // A refusal may repeat the name in the request.
                     if !seen.contains("\"error\"") && !seen.contains("\"code\"") {
-                        names_nobody_else(&seen).map_err(|why| format!("{path}: {why}"))?;
+                        names_no_other_tenant(&seen).map_err(|why| format!("{path}: {why}"))?;
                     }
                 }
             }
@@ -287,12 +287,12 @@ impl Attacker {
             ];
             let asked: Vec<_> = (1..).zip(asked).map(|(number, ask)| ToDaemon::Query(number, ask)).collect();
             native.send(&asked).await.ok();
-            while let Some(heard) = native.hear(Duration::from_millis(200)).await {
+            while let Some(message) = native.receive(Duration::from_millis(200)).await {
                 looked += 1;
-                if let FromDaemon::Reply(_, answer) = heard
+                if let FromDaemon::Reply(_, answer) = message
                     && !matches!(answer, DaemonReply::Refused(_))
                 {
-                    names_nobody_else(&format!("{answer:?}"))?;
+                    names_no_other_tenant(&format!("{answer:?}"))?;
                 }
             }
         }
@@ -317,12 +317,13 @@ impl Attacker {
         let mut held = 0;
         for first in (1..=most).step_by(500) {
             let acquire = |number| {
-                let wish = LockRequest::exclusive(LockName::new(format!("t0/hoard-{}-{number}", self.turn)));
-                ToDaemon::Session(SESSION, ToMember::Acquire { number, settled: 1, request: wish })
+                let request =
+                    LockRequest::exclusive(LockName::new(format!("t0/hoard-{}-{number}", self.turn)));
+                ToDaemon::Session(SESSION, ToMember::Acquire { number, settled: 1, request })
             };
             native.send(&(first..(first + 500).min(most + 1)).map(acquire).collect::<Vec<_>>()).await?;
-            while let Some(heard) = native.hear(Duration::from_millis(100)).await {
-                held += usize::from(matches!(heard, FromDaemon::Session(_, ToClient::Granted { .. })));
+            while let Some(message) = native.receive(Duration::from_millis(100)).await {
+                held += usize::from(matches!(message, FromDaemon::Session(_, ToClient::Granted { .. })));
             }
         }
         Ok((native, held))
@@ -359,7 +360,7 @@ impl Attacker {
                 let asked: Vec<_> =
                     (1..=512).map(|number| ToDaemon::Query(number, DaemonQuery::Locks(None))).collect();
                 native.send(&asked).await.ok();
-                while native.hear(Duration::from_millis(200)).await.is_some() && self.goes_on() {}
+                while native.receive(Duration::from_millis(200)).await.is_some() && self.goes_on() {}
                 lists += 512;
             }
         }
@@ -454,12 +455,12 @@ impl Attacker {
                 native.send(&[ToDaemon::Session(SESSION, alive)]).await.ok();
                 let names = ["", "t0/\u{1b}[2J", "t0/\0", "t0/\n", &"t0/x".repeat(400)];
                 let acquire = |(number, name): (u64, &str)| {
-                    let wish = LockRequest::exclusive(LockName::new(name));
-                    ToDaemon::Session(SESSION, ToMember::Acquire { number, settled: 1, request: wish })
+                    let request = LockRequest::exclusive(LockName::new(name));
+                    ToDaemon::Session(SESSION, ToMember::Acquire { number, settled: 1, request })
                 };
                 native.send(&(1..).zip(names).map(acquire).collect::<Vec<_>>()).await.ok();
-                while let Some(heard) = native.hear(Duration::from_millis(20)).await {
-                    if let FromDaemon::Session(_, ToClient::Granted { .. }) = heard {
+                while let Some(message) = native.receive(Duration::from_millis(20)).await {
+                    if let FromDaemon::Session(_, ToClient::Granted { .. }) = message {
                         return Err(String::from("a lock with a malformed name was granted"));
                     }
                 }

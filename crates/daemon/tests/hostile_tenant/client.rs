@@ -134,7 +134,7 @@ impl Native {
     }
 
     /// The daemon's next message.
-    pub async fn hear(&mut self, within: Duration) -> Option<FromDaemon> {
+    pub async fn receive(&mut self, within: Duration) -> Option<FromDaemon> {
         self.next(within).await
     }
 

@@ -307,8 +307,8 @@ impl Http {
         let answer = answer.map_err(|_| String::from("no answer within 60 s"))??;
         let status = answer.status();
         let text = crate::client::text(answer).await?;
-        let said = serde_json::from_str(&text).unwrap_or(Value::Null);
-        if status.is_success() { Ok(said) } else { Err(format!("{status}: {text}")) }
+        let reply = serde_json::from_str(&text).unwrap_or(Value::Null);
+        if status.is_success() { Ok(reply) } else { Err(format!("{status}: {text}")) }
     }
 
     async fn acquire(&self, lock: &str) -> Result<Held, String> {

@@ -80,16 +80,16 @@ impl Daemons {
         // No connection and no other test gets these ports.
         let free = || SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free().expect("a free port")));
         let addresses: Vec<SocketAddr> = (0..count).map(|_| free()).collect();
-        let everybody: BTreeMap<_, _> =
+        let all_members: BTreeMap<_, _> =
             (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
         if let Some(tokens) = plan.tokens {
             std::fs::write(file("tokens"), tokens).expect("written");
         }
         let join_token = JoinToken::random().expect("random");
         let mut all = Vec::new();
-        for (&id, &listen) in everybody.keys().zip(&addresses) {
+        for (&id, &listen) in all_members.keys().zip(&addresses) {
             let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
-            member.first_members.clone_from(&everybody);
+            member.first_members.clone_from(&all_members);
             member.join_token = Some(join_token.clone());
             // On a loaded machine a process may pause for long, and these tests are not about speed.
             member.times = Times::default().times(plan.times.unwrap_or(4));

@@ -7,6 +7,7 @@ use crate::checker::explore::Run;
 use crate::simulator::runner::{self, Progress};
 use crate::simulator::scenario::Scenario;
 use crate::trace::Story;
+use crate::usage::UsageError;
 use serde::{Serialize, Serializer};
 use std::fmt::{self, Write as _};
 
@@ -70,7 +71,7 @@ impl Counterexample {
 fn replay(scenario: &str) -> Vec<String> {
     let mut story = Story::default();
     let replayed = Scenario::parse("counterexample", scenario)
-        .map_err(|error| runner::Error::Usage(error.to_string()))
+        .map_err(|error| UsageError::from(error).into())
         .and_then(|scenario| runner::trace(&scenario.spec, 0, &mut story, &Progress::default()));
     match replayed {
         Ok(_) => story.lines.into_iter().map(|(_, sentence)| sentence).collect(),

@@ -34,12 +34,13 @@ pub mod spec;
 pub use explore::{SearchLimits, SearchProgress};
 pub use mutual_exclusion::machine::{Fault, Faults};
 pub use report::{CheckReport, Verdict};
-pub use spec::{CheckSpec, ModelKind};
+pub use spec::{CheckSpec, CheckSpecError, ModelKind};
 
 use crate::election;
 use crate::property::Property;
 use crate::simulator::runner::{self, Error};
 use crate::simulator::spec::Spec;
+use crate::usage::UsageError;
 use counterexample::Counterexample;
 use explore::{Ended, Model, Search, Violation, Worker, cycles};
 use guarantees::Guarantees;
@@ -55,9 +56,9 @@ use spec::MOST_SITES;
 /// Searches every reachable state. `go_on` is called with the progress at intervals; the search stops when it
 /// returns `false`.
 pub fn check(spec: &CheckSpec, mut go_on: impl FnMut(SearchProgress) -> bool) -> Result<CheckReport, Error> {
-    let unknown = || Error::Usage(format!("there is no algorithm '{}'", spec.algorithm));
+    let unknown = || UsageError::UnknownAlgorithm { name: spec.algorithm.clone() };
     let kind = ModelKind::of(&spec.algorithm).ok_or_else(unknown)?;
-    spec.check(kind).map_err(|error| Error::Usage(error.to_string()))?;
+    spec.check(kind).map_err(UsageError::from)?;
     let go_on: &mut dyn FnMut(SearchProgress) -> bool = &mut go_on;
     match kind {
         ModelKind::MutualExclusion => {
@@ -151,7 +152,7 @@ impl Visitor for Check<'_> {
         system.holders.clone_from(&spec.holders);
         let options = runner::check::<P>(&system)?;
         if spec.sites + P::helpers(&options) > MOST_SITES {
-            return Err(Error::Usage(format!("the checker takes at most {MOST_SITES} processes")));
+            return Err(UsageError::CheckedProcesses { most: MOST_SITES }.into());
         }
         let sites = Sites::<P> {
             setup: Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, options) },

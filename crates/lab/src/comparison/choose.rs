@@ -20,6 +20,7 @@ use crate::simulator::report::{Found, Report};
 use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
 use crate::simulator::time::Time;
+use crate::usage::UsageError;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{About, Sharing, SiteId, registry};
 use rayon::prelude::*;
@@ -122,8 +123,8 @@ pub enum LeftOut {
     #[error("can deadlock ('lockkeeper properties' has a witness)")]
     Deadlocks,
     /// It does not support the system.
-    #[error("{0}")]
-    Unsupported(String),
+    #[error(transparent)]
+    Unsupported(UsageError),
     /// It violated a property in a run.
     #[error("{}; see it with: {}", .0.violation, .0.reproduce)]
     Violates(Box<Found>),
@@ -154,16 +155,11 @@ impl Serialize for LeftOut {
 /// Runs the candidates and ranks them.
 pub fn choose(requirements: &Requirements, progress: &Progress) -> Result<Advice, Error> {
     if !(2..=MOST_SITES).contains(&requirements.sites) {
-        return Err(Error::Usage(format!(
-            "advice is given for 2 to {MOST_SITES} sites, not for {}",
-            requirements.sites
-        )));
+        return Err(UsageError::AdviceSites { sites: requirements.sites }.into());
     }
     if requirements.failures >= requirements.sites {
-        return Err(Error::Usage(format!(
-            "{} of {} sites may crash: at least one must stay",
-            requirements.failures, requirements.sites
-        )));
+        let (failures, sites) = (requirements.failures, requirements.sites);
+        return Err(UsageError::AllCrash { failures, sites }.into());
     }
     let judged: Vec<(&str, Result<Candidate, LeftOut>)> = registry::ALL
         .par_iter()
@@ -295,7 +291,7 @@ fn spec(about: &About, requirements: &Requirements) -> Result<Spec, Error> {
             _ => {}
         }
     }
-    spec.network.delay = delay(requirements).map_err(|error| Error::Usage(error.to_string()))?;
+    spec.network.delay = delay(requirements).map_err(UsageError::from)?;
     Ok(spec)
 }
 

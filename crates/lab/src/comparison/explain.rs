@@ -9,6 +9,7 @@ use crate::simulator::scenario::Scenario;
 use crate::simulator::spec::{LoadSpec, Spec};
 use crate::simulator::time::Time;
 use crate::trace::Story;
+use crate::usage::UsageError;
 use lockkeeper_core::registry::{self, Entry, Visitor};
 use lockkeeper_core::{About, MutualExclusion, Protocol, Purpose, Rules, Vocabulary};
 
@@ -131,8 +132,7 @@ pub struct Explanation {
 
 /// Explains an algorithm.
 pub fn explain(slug: &str) -> Result<Explanation, Error> {
-    let entry =
-        registry::find(slug).ok_or_else(|| Error::Usage(format!("there is no algorithm '{slug}'")))?;
+    let entry = registry::find(slug).ok_or_else(|| UsageError::UnknownAlgorithm { name: slug.into() })?;
     let (messages, rules) = registry::visit(slug, Words).unwrap_or_default();
     Ok(Explanation {
         about: entry.about,

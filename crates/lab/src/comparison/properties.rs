@@ -11,6 +11,7 @@ use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::{LoadSpec, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Record, Sink, What};
+use crate::usage::UsageError;
 use lockkeeper_core::mutex::{Channels, Family};
 use lockkeeper_core::{About, Sharing, registry};
 use rayon::prelude::*;
@@ -121,8 +122,7 @@ pub const SEEDS: u64 = 50;
 /// Checks every property of every algorithm, on all cores.
 pub fn properties(algorithms: &[String], progress: &Progress) -> Result<Vec<Finding>, Error> {
     let find = |slug: &String| {
-        let entry =
-            registry::find(slug).ok_or_else(|| Error::Usage(format!("there is no algorithm '{slug}'")))?;
+        let entry = registry::find(slug).ok_or_else(|| UsageError::UnknownAlgorithm { name: slug.into() })?;
         finding(entry.about, progress)
     };
     algorithms.par_iter().map(find).collect()

@@ -27,6 +27,7 @@ use crate::simulator::runner::Error;
 use crate::simulator::spec::{Action, MOST_SITES, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Sink, Tracer};
+use crate::usage::UsageError;
 use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{Election, Protocol, SiteId, Vocabulary};
@@ -76,35 +77,26 @@ pub fn trace(spec: &ElectionSpec, seed: u64, sink: &mut dyn Sink) -> Result<Repo
 fn visit<V: ElectionVisitor>(spec: &ElectionSpec, visitor: V) -> Result<V::Output, Error> {
     let sites = spec.system.sites;
     if sites == 0 || sites > MOST_SITES {
-        return Err(Error::Usage(format!(
-            "a system has between 1 and {MOST_SITES} sites, and {sites} were asked for"
-        )));
+        return Err(UsageError::Sites { sites }.into());
     }
     let unknown = || {
-        let known: Vec<&str> = registry::ELECTIONS.iter().map(|entry| entry.about.slug).collect();
-        Error::Usage(format!(
-            "there is no election '{}': there is {}",
-            spec.system.algorithm,
-            known.join(", ")
-        ))
+        let known = registry::ELECTIONS.iter().map(|entry| entry.about.slug).collect();
+        UsageError::UnknownElection { name: spec.system.algorithm.clone(), known }
     };
-    dispatch::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
+    Ok(dispatch::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)?)
 }
 
 /// Validates a spec; returns the election's options.
 fn check_spec<E: Election>(spec: &ElectionSpec) -> Result<E::Options, Error> {
     let system = &spec.system;
     let mut settings = Settings::new(system.settings.iter().cloned());
-    let options = E::options(&mut settings, system.sites).map_err(|error| Error::Usage(error.to_string()))?;
-    settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
-    system.network.delay.fits(system.sites).map_err(|error| Error::Usage(error.to_string()))?;
+    let options = E::options(&mut settings, system.sites).map_err(UsageError::from)?;
+    settings.nothing_left().map_err(UsageError::from)?;
+    system.network.delay.fits(system.sites).map_err(UsageError::from)?;
     let scripted = system.script.iter().flat_map(|scripted| scripted.action.processes());
     let named = scripted.map(|(site, _)| site).chain(spec.initiators.iter().map(|(site, _)| *site));
     match named.into_iter().find(|site| site.index() >= system.sites) {
-        Some(site) => Err(Error::Usage(format!(
-            "there is no site {site}: sites are numbered from 1 to {}",
-            system.sites
-        ))),
+        Some(site) => Err(UsageError::UnknownSite { site, sites: system.sites }.into()),
         None => Ok(options),
     }
 }

@@ -13,6 +13,7 @@ use crate::dispatch;
 use crate::mutants;
 use crate::property::Property;
 use crate::simulator::runner::Error;
+use crate::usage::UsageError;
 use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{Election, Out, Protocol, Site, SiteId};
@@ -29,7 +30,8 @@ pub(crate) fn check(
         Some(_) => dispatch::visit_election(&spec.algorithm, visitor),
         None => dispatch::visit_election_variant(&spec.algorithm, visitor),
     };
-    checked.ok_or_else(|| Error::Usage(format!("there is no election '{}'", spec.algorithm)))?
+    let unknown = || UsageError::UnknownElection { name: spec.algorithm.clone(), known: Vec::new() };
+    checked.ok_or_else(unknown)?
 }
 
 struct Check<'a> {
@@ -43,9 +45,8 @@ impl ElectionVisitor for Check<'_> {
     fn visit<E: Election>(self) -> Self::Output {
         let Self { spec, go_on } = self;
         let mut settings = Settings::new(spec.settings.iter().cloned());
-        let options =
-            E::options(&mut settings, spec.sites).map_err(|error| Error::Usage(error.to_string()))?;
-        settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
+        let options = E::options(&mut settings, spec.sites).map_err(UsageError::from)?;
+        settings.nothing_left().map_err(UsageError::from)?;
         let model = |rested: Arc<AtomicBool>| {
             let bounds = bounds(spec);
             let start = State::<E>::new(&bounds, &options, &mut Out::new(bounds.sites));

@@ -132,7 +132,9 @@ impl<'a, E: Election> Sim<'a, E> {
     pub fn run(mut self) -> (Run, std::io::Result<()>) {
         let most = MOST_EVENTS_PER_PAIR * (self.electorate.len() as u64 + 1).pow(2);
         let mut goes_on = self.show();
-        while goes_on && (self.foreground > 0 || self.now < self.last_foreground + self.detector.patience()) {
+        while goes_on
+            && (self.foreground > 0 || self.now < self.last_foreground + self.detector.longest_suspicion())
+        {
             let Some((at, event)) = self.queue.pop() else { break };
             self.now = at;
             self.run.events += 1;
@@ -215,7 +217,7 @@ impl<'a, E: Election> Sim<'a, E> {
             Event::Heartbeat(site) => self.heartbeat(site),
             Event::HeartbeatArrives { from, to } => {
                 if self.electorate.is_up(to) && !self.network.is_cut(from, to, self.now) {
-                    self.detector.heard(to, from, self.now);
+                    self.detector.heartbeat_arrived(to, from, self.now);
                 }
             }
             Event::WrongSuspicion => {

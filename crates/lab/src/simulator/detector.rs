@@ -11,7 +11,7 @@ pub struct Detector {
     spec: DetectorSpec,
     processes: usize,
     /// For timeouts: when each site last received a heartbeat from each other, and whether it suspects it.
-    heard: Vec<(Time, bool)>,
+    last_heartbeats: Vec<(Time, bool)>,
     /// When each site last crashed.
     crashed_at: Vec<Time>,
     rng: Rng,
@@ -21,9 +21,9 @@ impl Detector {
     /// The detectors of a run with the given seed.
     pub fn new(spec: DetectorSpec, processes: usize, seed: u64) -> Self {
         let pairs = if matches!(spec, DetectorSpec::Timeout(_)) { processes * processes } else { 0 };
-        let heard = vec![(Time::ZERO, false); pairs];
+        let last_heartbeats = vec![(Time::ZERO, false); pairs];
         let crashed_at = vec![Time::ZERO; processes];
-        Self { spec, processes, heard, crashed_at, rng: Rng::new(seed, Purpose::Detector) }
+        Self { spec, processes, last_heartbeats, crashed_at, rng: Rng::new(seed, Purpose::Detector) }
     }
 
     /// A site crashes.
@@ -32,7 +32,7 @@ impl Detector {
     }
 
     /// Whether a site that receives a delayed message from a crashed one must be notified of the crash again.
-    pub fn tells_again(&self, down: SiteId, message_delay: Time, now: Time) -> bool {
+    pub fn notifies_again(&self, down: SiteId, message_delay: Time, now: Time) -> bool {
         let noticed = self.crash_noticed_after(message_delay);
         noticed.is_some_and(|delay| now > self.crashed_at[down.index()] + delay)
     }
@@ -56,7 +56,7 @@ impl Detector {
     }
 
     /// The time for which a suspicion can still arise after all other events.
-    pub fn patience(&self) -> Time {
+    pub fn longest_suspicion(&self) -> Time {
         match self.spec {
             DetectorSpec::Timeout(timeout) => Time::from_ticks(timeout.ticks().saturating_mul(4)),
             _ => Time::ZERO,
@@ -64,8 +64,8 @@ impl Detector {
     }
 
     /// A heartbeat arrived.
-    pub fn heard(&mut self, site: SiteId, from: SiteId, now: Time) {
-        self.heard[site.index() * self.processes + from.index()] = (now, false);
+    pub fn heartbeat_arrived(&mut self, site: SiteId, from: SiteId, now: Time) {
+        self.last_heartbeats[site.index() * self.processes + from.index()] = (now, false);
     }
 
     /// The sites that a site starts to suspect, because no heartbeat arrived within the timeout.
@@ -73,7 +73,7 @@ impl Detector {
         let DetectorSpec::Timeout(timeout) = self.spec else { return Vec::new() };
         let mut silent = Vec::new();
         for other in SiteId::all(self.processes).filter(|&other| other != site) {
-            let (last, suspected) = &mut self.heard[site.index() * self.processes + other.index()];
+            let (last, suspected) = &mut self.last_heartbeats[site.index() * self.processes + other.index()];
             if !*suspected && now - *last > timeout {
                 *suspected = true;
                 silent.push(other);

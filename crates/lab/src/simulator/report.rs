@@ -130,6 +130,15 @@ pub struct Found {
     pub reproduce: String,
 }
 
+/// The statements about an algorithm that a report repeats beside the measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct Stated {
+    /// The kind of lock that the algorithm is.
+    pub sharing: Sharing,
+    /// The values of the paper's formulas.
+    pub expected: Expected,
+}
+
 impl Report {
     /// Whether no property was violated.
     pub fn held(&self) -> bool {
@@ -141,7 +150,7 @@ impl Report {
         spec: &Spec,
         first_seed: u64,
         words: &[Word],
-        (sharing, expected): (Sharing, Expected),
+        Stated { sharing, expected }: Stated,
         runs: &[Outcome],
     ) -> Self {
         let mut counts = Counts { causal_inversions: Some(0), ..Default::default() };

@@ -3,11 +3,12 @@
 use crate::dispatch;
 use crate::property::Names;
 use crate::simulator::delay::Delay;
-use crate::simulator::report::Report;
+use crate::simulator::report::{Report, Stated};
 use crate::simulator::run::{Outcome, Sim};
 use crate::simulator::spec::{Action, LoadSpec, MOST_SITES, Scripted, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Sink, Tracer};
+use crate::usage::UsageError;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{Expected, Mode, MutualExclusion, Protocol, Vocabulary};
@@ -17,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The reason why there is no report.
 #[derive(Debug)]
 pub enum Error {
-    /// The parameters are invalid; the text describes how.
-    Usage(String),
+    /// The parameters are invalid.
+    Usage(UsageError),
     /// The trace could not be written.
     Trace(std::io::Error),
     /// The caller stopped the run.
@@ -28,14 +29,22 @@ pub enum Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Usage(what) => f.write_str(what),
+            Self::Usage(error) => error.fmt(f),
             Self::Trace(error) => write!(f, "cannot write the trace: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Usage(error) => Some(error),
+            Self::Trace(error) => Some(error),
+            Self::Interrupted => None,
+        }
+    }
+}
 
 /// The progress of runs, and a flag to stop them.
 #[derive(Debug, Default)]
@@ -76,15 +85,12 @@ pub(crate) fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Er
 }
 
 fn unknown(spec: &Spec) -> Error {
-    Error::Usage(format!("there is no algorithm '{}'", spec.algorithm))
+    UsageError::UnknownAlgorithm { name: spec.algorithm.clone() }.into()
 }
 
 fn some_sites(spec: &Spec) -> Result<(), Error> {
     if spec.sites == 0 || spec.sites > MOST_SITES {
-        return Err(Error::Usage(format!(
-            "a system has between 1 and {MOST_SITES} sites, and {} were asked for",
-            spec.sites
-        )));
+        return Err(UsageError::Sites { sites: spec.sites }.into());
     }
     Ok(())
 }
@@ -109,40 +115,34 @@ pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Outpu
 /// Validates a spec; returns the algorithm's options.
 pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
     let mut settings = Settings::new(spec.settings.iter().cloned());
-    let options = P::options(&mut settings, spec.sites).map_err(|error| Error::Usage(error.to_string()))?;
-    settings.nothing_left().map_err(|error| Error::Usage(error.to_string()))?;
+    let options = P::options(&mut settings, spec.sites).map_err(UsageError::from)?;
+    settings.nothing_left().map_err(UsageError::from)?;
     let processes = spec.sites + P::helpers(&options);
-    spec.network.delay.fits(processes).map_err(|error| Error::Usage(error.to_string()))?;
-    let usage = |what: &str| Err(Error::Usage(what.into()));
+    spec.network.delay.fits(processes).map_err(UsageError::from)?;
     if matches!(spec.cs, Some(Delay::Matrix(_))) {
-        return usage("the time in the critical section cannot be a matrix");
+        return Err(UsageError::MatrixAsDuration.into());
     }
     if P::ABOUT.perpetual && spec.network.delay.typical() == Time::ZERO && spec.sites > 1 {
-        return usage(
-            "a token that never rests would circle for ever in no time: give the delay more than 0",
-        );
+        return Err(UsageError::TokenWithoutDelay.into());
     }
     if spec.entries == 0 && spec.load != LoadSpec::Script {
-        return usage("at least one entry must be measured");
+        return Err(UsageError::NoEntries.into());
     }
     for scripted in &spec.script {
         for (site, asks) in scripted.action.processes() {
             let known = if asks { spec.sites } else { processes };
             if site.index() >= known {
-                return usage(&format!(
-                    "at {} T: there is no site {site}: sites are numbered from 1 to {known}",
-                    scripted.at
-                ));
+                return Err(UsageError::UnknownSiteAt { at: scripted.at, site, sites: known }.into());
             }
         }
     }
     if spec.holders.iter().any(|holder| holder.site.index() >= spec.sites) {
-        return usage("a site that starts inside must be one of the sites");
+        return Err(UsageError::UnknownHolder.into());
     }
     let sharing = P::sharing(&options);
-    sharing.check(&spec.holders).map_err(|error| Error::Usage(error.to_string()))?;
+    sharing.check(&spec.holders).map_err(UsageError::from)?;
     if wants_to_share(spec) && !sharing.knows(Mode::Shared) {
-        return usage(&format!("there are no readers here: {} is {sharing}", spec.algorithm));
+        return Err(UsageError::NotShared { algorithm: spec.algorithm.clone(), sharing }.into());
     }
     Ok(options)
 }
@@ -240,15 +240,15 @@ fn report<P: MutualExclusion>(
         return Err(Error::Interrupted);
     }
     let words = <P as Protocol>::Message::WORDS;
-    let promised = (P::sharing(options), expected::<P>(spec, options));
-    Ok(Report::new(spec, seed, words, promised, outcomes))
+    let stated = Stated { sharing: P::sharing(options), expected: expected::<P>(spec, options) };
+    Ok(Report::new(spec, seed, words, stated, outcomes))
 }
 
 pub(crate) fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {
-    let mut told = 0;
+    let mut reported = 0;
     move |entries| {
-        progress.entries.fetch_add(entries - told, Ordering::Relaxed);
-        told = entries;
+        progress.entries.fetch_add(entries - reported, Ordering::Relaxed);
+        reported = entries;
         !progress.stop.load(Ordering::Relaxed)
     }
 }

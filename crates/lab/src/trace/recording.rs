@@ -8,6 +8,7 @@ use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::{Action, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Held, Record, Sink, SiteState, Stage, What, sentence};
+use crate::usage::UsageError;
 use lockkeeper_core::SiteId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -222,10 +223,7 @@ struct Recorder {
 impl Recorder {
     fn new(spec: &Spec, processes: usize, limits: Limits) -> Result<Self, Error> {
         if processes > limits.processes {
-            return Err(Error::Usage(format!(
-                "a recorded run has at most {} processes, not {processes}",
-                limits.processes
-            )));
+            return Err(UsageError::RecordedProcesses { most: limits.processes, processes }.into());
         }
         let names = Names { sites: spec.sites };
         let start = Step { at: Time::ZERO, site: None, kinds: vec!["start"], say: String::new() };

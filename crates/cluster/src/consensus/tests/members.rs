@@ -209,10 +209,11 @@ async fn two_processes_with_one_member_id_do_not_replace_each_other() {
     settings.first_members = BTreeMap::new();
     settings.join = cluster.first.values().cloned().collect();
     let twin = Consensus::start(settings, cluster.transport(id(3)), Arc::new(|_| {})).await.unwrap();
-    let twin_told = || twin.status().obstacle.is_some_and(|obstacle| obstacle.contains("is here already"));
-    cluster.until("the twin reports the conflict", |_| twin_told()).await;
+    let twin_reports_it =
+        || twin.status().obstacle.is_some_and(|obstacle| obstacle.contains("is here already"));
+    cluster.until("the twin reports the conflict", |_| twin_reports_it()).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(twin_told());
+    assert!(twin_reports_it());
     assert!(!stores(cluster.at(1)).contains_key(&twin.inner.store.name()));
     twin.stop().await;
     cluster.decide().await;

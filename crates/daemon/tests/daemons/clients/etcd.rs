@@ -31,12 +31,12 @@ pub struct Held {
     fence: u64,
 }
 
-fn said(error: impl std::fmt::Display) -> String {
+fn text_of(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 async fn in_time<T>(within: Duration, answer: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
-    timeout(within, answer).await.map_err(|_| String::from("no answer"))?.map_err(said)
+    timeout(within, answer).await.map_err(|_| String::from("no answer"))?.map_err(text_of)
 }
 
 impl Etcd {
@@ -72,8 +72,8 @@ impl Etcd {
         let uri = format!("https://{}:{HTTP_PORT}", self.daemons.addresses[self.at]);
         let tls = ClientTlsConfig::new().ca_certificate(self.authority.clone());
         let endpoint = Endpoint::from_shared(uri).and_then(|endpoint| endpoint.tls_config(tls));
-        let endpoint = endpoint.map_err(said)?.connect_timeout(ANSWER);
-        let channel = timeout(ANSWER, endpoint.connect()).await.map_err(said)?.map_err(said)?;
+        let endpoint = endpoint.map_err(text_of)?.connect_timeout(ANSWER);
+        let channel = timeout(ANSWER, endpoint.connect()).await.map_err(text_of)?.map_err(text_of)?;
         let grpc = Grpc::new(channel);
         let wanted = LeaseGrantRequest { ttl: TTL.as_secs() as i64, id: 0 };
         let granted = self.unary(&grpc, "/etcdserverpb.Lease/LeaseGrant", wanted);

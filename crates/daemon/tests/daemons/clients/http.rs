@@ -89,8 +89,8 @@ impl Http {
             let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
             // The connection can be used again only after a complete response.
             self.connection = Some(sender);
-            let said: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            if status.is_success() { Ok(said) } else { Err(format!("{status}: {said}")) }
+            let reply: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            if status.is_success() { Ok(reply) } else { Err(format!("{status}: {reply}")) }
         };
         timeout(within, asking).await.unwrap_or_else(|_| Err(String::from("no answer")))
     }
@@ -108,14 +108,14 @@ impl Http {
     async fn try_acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
         let session = self.session().await?;
         let wait_ms = (TTL / 2).as_millis() as u64;
-        let mut wish = json!({ "session": session, "wait_ms": wait_ms });
+        let mut body = json!({ "session": session, "wait_ms": wait_ms });
         match how {
-            HoldMode::Alone => wish["mode"] = "exclusive".into(),
-            HoldMode::Shared => wish["mode"] = "shared".into(),
-            HoldMode::Permit(permits) => (wish["mode"], wish["permits"]) = ("permit".into(), permits.into()),
+            HoldMode::Alone => body["mode"] = "exclusive".into(),
+            HoldMode::Shared => body["mode"] = "shared".into(),
+            HoldMode::Permit(permits) => (body["mode"], body["permits"]) = ("permit".into(), permits.into()),
         }
         let path = format!("/v1/locks/{}/acquire", lock.replace('/', "%2F"));
-        let held = self.ask(Method::POST, &path, wish, WAIT).await?;
+        let held = self.ask(Method::POST, &path, body, WAIT).await?;
         let (hold, fence) = (held["hold"].as_str(), held["fence"].as_u64());
         let (hold, fence) = hold.zip(fence).ok_or("no hold in the answer")?;
         Ok(Held { lock: lock.to_owned(), hold: hold.to_owned(), session, fence })

@@ -103,32 +103,32 @@ trait Asks {
 }
 
 /// Writes the records of a process.
-struct Pen {
+struct ClientLog {
     who: String,
     holds: Cell<u64>,
     writer: RefCell<HistoryWriter>,
 }
 
 /// The record of one hold.
-struct Told<'a> {
-    pen: &'a Pen,
+struct HoldLog<'a> {
+    client_log: &'a ClientLog,
     line: HoldRecord,
     until_ns: u64,
 }
 
-impl Pen {
-    fn begin(&self, lock: &str, how: HoldMode, fence: u64) -> Told<'_> {
+impl ClientLog {
+    fn begin(&self, lock: &str, how: HoldMode, fence: u64) -> HoldLog<'_> {
         let hold = self.holds.replace(self.holds.get() + 1);
         let (who, lock, at_ns) = (self.who.clone(), lock.to_owned(), now_ns());
         let line = HoldRecord { who, hold, lock, how, fence, at_ns, what: HoldEvent::Leaves };
-        Told { pen: self, line, until_ns: 0 }
+        HoldLog { client_log: self, line, until_ns: 0 }
     }
 }
 
-impl Told<'_> {
-    fn tell(&mut self, at_ns: u64, what: HoldEvent) {
+impl HoldLog<'_> {
+    fn write(&mut self, at_ns: u64, what: HoldEvent) {
         (self.line.at_ns, self.line.what) = (at_ns, what);
-        self.pen.writer.borrow_mut().write(&self.line);
+        self.client_log.writer.borrow_mut().write(&self.line);
     }
 
     /// Records that the client is inside, if it is. It relies on the promise of the daemon until its end.
@@ -139,7 +139,7 @@ impl Told<'_> {
             && until_ns >= at_ns
         {
             self.until_ns = until_ns;
-            self.tell(at_ns, HoldEvent::Inside { until_ns });
+            self.write(at_ns, HoldEvent::Inside { until_ns });
             return true;
         }
         if let Sure::AsBefore = sure {
@@ -152,23 +152,23 @@ impl Told<'_> {
 /// Takes one turn of the given length.
 async fn take_turn<A: Asks>(
     asks: &mut A,
-    pen: &Pen,
+    client_log: &ClientLog,
     lock: &str,
     how: HoldMode,
     inside: Duration,
 ) -> Result<(), String> {
     let held = asks.acquire(lock, how).await?;
-    let mut told = pen.begin(lock, how, A::fence(&held));
-    let mut sure = told.claim(asks, &held).await;
+    let mut log = client_log.begin(lock, how, A::fence(&held));
+    let mut sure = log.claim(asks, &held).await;
     tokio::time::sleep(inside).await;
-    sure = sure && told.claim(asks, &held).await;
-    told.tell(now_ns(), if sure { HoldEvent::Leaves } else { HoldEvent::Lost });
+    sure = sure && log.claim(asks, &held).await;
+    log.write(now_ns(), if sure { HoldEvent::Leaves } else { HoldEvent::Lost });
     asks.release(held).await;
     Ok(())
 }
 
 /// Takes turns on the shared locks.
-async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
+async fn take_turns<A: Asks>(mut asks: A, client_log: &ClientLog, mut random: Random) {
     loop {
         let (lock, how) = match random.below(LOCKS + 2) {
             0 => (format!("{PREFIX}permits"), HoldMode::Permit(PERMITS)),
@@ -183,7 +183,7 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
         let (turns, longest_ms) = if random.below(4) == 0 { (8, 2) } else { (1, 12) };
         for _ in 0..turns {
             let inside = Duration::from_millis(random.below(longest_ms) as u64);
-            if take_turn(&mut asks, pen, &lock, how, inside).await.is_err() {
+            if take_turn(&mut asks, client_log, &lock, how, inside).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 break;
             }
@@ -198,22 +198,22 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
 }
 
 /// Holds one lock for long.
-async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random) {
+async fn hold_on<A: Asks>(mut asks: A, client_log: &ClientLog, lock: &str, mut random: Random) {
     loop {
         let Ok(held) = asks.acquire(lock, HoldMode::Alone).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let mut told = pen.begin(lock, HoldMode::Alone, A::fence(&held));
+        let mut log = client_log.begin(lock, HoldMode::Alone, A::fence(&held));
         let (mut claims, mut sure) = (5 + random.below(WANDER), true);
         while claims > 0 && sure {
-            sure = told.claim(&mut asks, &held).await;
+            sure = log.claim(&mut asks, &held).await;
             claims -= 1;
             if sure {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
-        told.tell(now_ns(), if sure { HoldEvent::Leaves } else { HoldEvent::Lost });
+        log.write(now_ns(), if sure { HoldEvent::Leaves } else { HoldEvent::Lost });
         asks.release(held).await;
         asks.wander().await;
     }
@@ -221,20 +221,20 @@ async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random
 
 /// Runs all clients of one process. First one of them attempts to acquire a forbidden lock, which every daemon must
 /// refuse.
-async fn work<A: Asks>(new: impl AsyncFn() -> A, pen: Pen, long: &str, seed: u64) {
+async fn work<A: Asks>(new: impl AsyncFn() -> A, client_log: ClientLog, long: &str, seed: u64) {
     let mut thief = new().await;
     loop {
         match thief.acquire(FORBIDDEN, HoldMode::Alone).await {
-            Ok(_) => panic!("{} has {FORBIDDEN}", pen.who),
+            Ok(_) => panic!("{} has {FORBIDDEN}", client_log.who),
             Err(why) if why.contains("does not allow") => break,
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
     drop(thief);
     let random = |n: u64| Random::new(seed.wrapping_add(n << 20));
-    let turns = async |n: u64| take_turns(new().await, &pen, random(n)).await;
+    let turns = async |n: u64| take_turns(new().await, &client_log, random(n)).await;
     let all = futures_util::future::join_all((0..TURNS).map(turns));
-    tokio::join!(all, async { hold_on(new().await, &pen, long, random(TURNS)).await });
+    tokio::join!(all, async { hold_on(new().await, &client_log, long, random(TURNS)).await });
 }
 
 /// `client KIND NAME TOKEN AUTHORITY STORY SEED LOCK ADDRESS...`
@@ -245,17 +245,17 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let daemons =
         Daemons { addresses: addresses.to_vec(), authority: authority.into(), token: token.clone() };
     let writer = RefCell::new(HistoryWriter::create(Path::new(story)));
-    let pen = Pen { who: who.clone(), holds: Cell::new(0), writer };
+    let client_log = ClientLog { who: who.clone(), holds: Cell::new(0), writer };
     let seed: u64 = seed.parse().expect("a number");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         match kind.as_str() {
             "native" => {
                 let locks = native::Native::open(&daemons).await;
-                work(async || locks.clone(), pen, long, seed).await;
+                work(async || locks.clone(), client_log, long, seed).await;
             }
-            "http" => work(async || http::Http::new(&daemons), pen, long, seed).await,
-            _ => work(async || etcd::Etcd::new(&daemons), pen, long, seed).await,
+            "http" => work(async || http::Http::new(&daemons), client_log, long, seed).await,
+            _ => work(async || etcd::Etcd::new(&daemons), client_log, long, seed).await,
         }
     });
     ExitCode::FAILURE

@@ -9,6 +9,7 @@ pub use story::text as story_text;
 use crate::Error;
 use crate::checker::{self, CheckSpec, SearchLimits, gallery};
 use crate::trace::recording::Recording;
+use crate::usage::UsageError;
 use serde::Serialize;
 
 /// A known counterexample.
@@ -154,13 +155,13 @@ impl Failure {
 
     /// Searches for it with the lab's own checkers, and returns the run found.
     pub fn search(&self) -> Result<String, Error> {
-        let nothing = || Error::Usage(format!("the checker does not find '{}'", self.name));
-        let unknown = || Error::Usage(format!("there is no exhibit '{}'", self.name));
+        let nothing = || UsageError::NotFound { name: self.name.into() };
+        let unknown = || UsageError::UnknownExhibit { name: self.name.into() };
         match self.found_by {
             FoundBy::Messages => {
                 let exhibit = gallery::all().into_iter().find(|exhibit| exhibit.name == self.name);
                 let report = checker::check(&exhibit.ok_or_else(unknown)?.systems[0], |_| true)?;
-                report.counterexample.and_then(|found| found.scenario).ok_or_else(nothing)
+                Ok(report.counterexample.and_then(|found| found.scenario).ok_or_else(nothing)?)
             }
             FoundBy::Registers => {
                 let report = checker::check(&CheckSpec::new(self.name, 2), |_| true)?;
@@ -176,10 +177,7 @@ impl Failure {
                 let found = checker::check(&spec, |_| true)?.counterexample.ok_or_else(nothing)?;
                 Ok(story::text(&found.story, &found.breach.what))
             }
-            FoundBy::Cluster => Err(Error::Usage(format!(
-                "'{}' is a failure of whole clusters: lockkeeper-cluster-lab searches for it",
-                self.name
-            ))),
+            FoundBy::Cluster => Err(UsageError::FailureOfClusters { name: self.name.into() }.into()),
         }
     }
 }

@@ -28,6 +28,7 @@ pub use machine::MOST_PROCESSES;
 use crate::Error;
 use crate::checker::{self, CheckReport, CheckSpec, ModelKind, SearchProgress};
 use crate::property::Property;
+use crate::usage::UsageError;
 use Property::{FirstComeFirstServed, MutualExclusion, NoDeadlock, NoStarvation};
 use machine::{Machine, Program};
 use model::Processes;
@@ -95,19 +96,14 @@ pub(crate) fn check(
     spec: &CheckSpec,
     go_on: &mut dyn FnMut(SearchProgress) -> bool,
 ) -> Result<CheckReport, Error> {
-    let unknown = || Error::Usage(format!("there is no algorithm '{}' for registers", spec.algorithm));
+    let unknown = || UsageError::UnknownProgram { name: spec.algorithm.clone() };
     let about = ALL.iter().find(|about| about.slug == spec.algorithm).ok_or_else(unknown)?;
     let tickets = spec.tickets.unwrap_or(TICKETS);
     if !(1..=MOST_TICKETS).contains(&tickets) {
-        return Err(Error::Usage(format!(
-            "the highest ticket is between 1 and {MOST_TICKETS}, not {tickets}"
-        )));
+        return Err(UsageError::Tickets { most: MOST_TICKETS, tickets }.into());
     }
     if spec.tickets.is_some() && !about.has_tickets() {
-        return Err(Error::Usage(format!(
-            "'tickets' cannot be used with '{}': its tickets are bounded, or it has none",
-            about.slug
-        )));
+        return Err(UsageError::NoTickets { algorithm: about.slug }.into());
     }
     let model = || Processes {
         machine: Machine::new(program(about.slug, spec.sites, tickets), spec.sites, spec.safe_registers),

@@ -18,6 +18,7 @@ pub use state::{StateSize, measure};
 use crate::simulator::delay::Delay;
 use crate::simulator::runner::{Error, Progress};
 use crate::simulator::spec::{LoadSpec, MOST_SITES, Spec};
+use crate::usage::UsageError;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{Sharing, registry};
 use rayon::prelude::*;
@@ -106,26 +107,23 @@ impl Sweep {
         })
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let usage = |what: String| Err(Error::Usage(what));
+    fn check(&self) -> Result<(), UsageError> {
         if self.algorithms.is_empty() || self.sites.is_empty() || self.loads.is_empty() || self.seeds == 0 {
-            return usage("a comparison needs an algorithm, a number of sites, a load and a seed".into());
+            return Err(UsageError::EmptyComparison);
         }
-        if let Some(wrong) = self.sites.iter().find(|&&sites| sites == 0 || sites > MOST_SITES) {
-            return usage(format!(
-                "a system has between 1 and {MOST_SITES} sites, and {wrong} were asked for"
-            ));
+        if let Some(&sites) = self.sites.iter().find(|&&sites| sites == 0 || sites > MOST_SITES) {
+            return Err(UsageError::Sites { sites });
         }
         if matches!(self.cs, Delay::Matrix(_)) {
-            return usage("the time in the critical section cannot be a matrix".into());
+            return Err(UsageError::MatrixAsDuration);
         }
         if let Some(unknown) = self.algorithms.iter().find(|slug| registry::find(slug).is_none()) {
-            return usage(format!("there is no algorithm '{unknown}'"));
+            return Err(UsageError::UnknownAlgorithm { name: unknown.clone() });
         }
         let in_vain =
             |(name, _): &&(String, String)| !self.algorithms.iter().any(|algorithm| takes(algorithm, name));
         match self.settings.iter().find(in_vain) {
-            Some((name, _)) => usage(format!("none of these algorithms takes the setting '{name}'")),
+            Some((name, _)) => Err(UsageError::UnusedSetting { name: name.clone() }),
             None => Ok(()),
         }
     }

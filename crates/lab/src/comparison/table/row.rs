@@ -6,6 +6,7 @@ use crate::property::Property;
 use crate::simulator::report::Report;
 use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::Spec;
+use crate::usage::UsageError;
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::{About, Load, Sharing, registry};
 use serde::Serialize;
@@ -162,7 +163,7 @@ impl Row {
     /// Runs a spec with seeds from 1 and compares the measurements with the formulas.
     pub fn measure(spec: &Spec, seeds: u64, progress: &Progress) -> Result<Self, Error> {
         let entry = registry::find(&spec.algorithm)
-            .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))?;
+            .ok_or_else(|| UsageError::UnknownAlgorithm { name: spec.algorithm.clone() })?;
         let mut row = Self::empty(spec, entry.about);
         match runner::simulate(spec, 1, seeds, progress) {
             Ok(report) => {
@@ -171,9 +172,9 @@ impl Row {
                 Ok(row)
             }
             // An unsupported number of sites is a result of the comparison and does not end it.
-            Err(Error::Usage(what)) => {
+            Err(Error::Usage(error)) => {
                 row.verdict = Verdict::Fails;
-                row.trouble = Some(Trouble { what, reproduce: spec.command(1) });
+                row.trouble = Some(Trouble { what: error.to_string(), reproduce: spec.command(1) });
                 Ok(row)
             }
             Err(error) => Err(error),

@@ -75,10 +75,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
             self.held.push(self.flights.insert(flight));
             return;
         }
-        if let Some(wish) = self.take_wish(&flight.envelope) {
+        if let Some(delay) = self.take_override(&flight.envelope) {
             self.tokens_under_way += tokens;
             let place = self.flights.insert(flight);
-            return match wish {
+            return match delay {
                 Some(delay) => self.plan(now + delay, Event::Arrive(place)),
                 None => self.lose(place),
             };
@@ -102,9 +102,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    pub(super) fn take_wish(&mut self, envelope: &Envelope<P::Message>) -> Option<Option<Time>> {
-        let place = self.wishes.iter().position(|(which, _)| is_meant(which, envelope))?;
-        Some(self.wishes.remove(place).1)
+    pub(super) fn take_override(&mut self, envelope: &Envelope<P::Message>) -> Option<Option<Time>> {
+        let place = self.overrides.iter().position(|(which, _)| is_meant(which, envelope))?;
+        Some(self.overrides.remove(place).1)
     }
 
     pub(super) fn lose(&mut self, place: usize) {
@@ -140,8 +140,8 @@ pub(super) fn is_meant<M: Vocabulary + Display>(which: &Which, envelope: &Envelo
     let message = &envelope.message;
     // Message names in scenarios may be written in capitals.
     let named = |name: &String| {
-        let told = message.to_string();
-        M::WORDS[message.word()].name == name || told == *name || told.to_uppercase() == *name
+        let text = message.to_string();
+        M::WORDS[message.word()].name == name || text == *name || text.to_uppercase() == *name
     };
     which.from == envelope.from && which.to == envelope.to && which.name.as_ref().is_none_or(named)
 }

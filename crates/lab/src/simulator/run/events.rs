@@ -58,7 +58,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             Event::Heartbeat { site } => self.heartbeat(site),
             Event::HeartbeatArrives { from, to } => {
                 if self.world.is_up(to) && !self.network.is_cut(from, to, self.now) {
-                    self.detector.heard(to, from, self.now);
+                    self.detector.heartbeat_arrived(to, from, self.now);
                 }
             }
             Event::WrongSuspicion => {
@@ -146,18 +146,18 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.delivered[word] += 1;
         self.observer.receive(to, &piggyback);
         let was_idle = self.observer.is_idle();
-        let told = self.tracer.is_some().then(|| envelope.message.to_string());
+        let text = self.tracer.is_some().then(|| envelope.message.to_string());
         let step = self.world.deliver(envelope);
-        if let (Some(tracer), Some(stamp), Some(told)) = (&mut self.tracer, &stamp, &told) {
+        if let (Some(tracer), Some(stamp), Some(text)) = (&mut self.tracer, &stamp, &text) {
             let (why, sends) = step_in_words(&self.world.out);
-            tracer.receive(self.now, to, Arrival { from, stamp, message: told, sent }, &why, &sends);
+            tracer.receive(self.now, to, Arrival { from, stamp, message: text, sent }, &why, &sends);
         }
         if was_idle {
             self.observer.sent_while_idle(self.world.out.sends.len(), self.now);
         }
         self.after_step(to, step);
         let delay = self.spec.network.delay.typical();
-        if !self.world.is_up(from) && self.detector.tells_again(from, delay, self.now) {
+        if !self.world.is_up(from) && self.detector.notifies_again(from, delay, self.now) {
             self.plan_suspicion(to, from);
         }
     }

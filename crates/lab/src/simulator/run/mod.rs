@@ -118,7 +118,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     /// Messages that wait for the script to deliver them, oldest first.
     held: Vec<usize>,
     /// The script's instructions for messages not sent yet: a delay, or `None` to lose the message.
-    wishes: Vec<(Which, Option<Time>)>,
+    overrides: Vec<(Which, Option<Time>)>,
     /// For each paused site, the events that wait for it.
     paused: Vec<Option<Vec<Event>>>,
     busy_until: Vec<Time>,
@@ -180,7 +180,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             queue: Queue::default(),
             flights: Slab::new(),
             held: Vec::new(),
-            wishes: Vec::new(),
+            overrides: Vec::new(),
             paused: vec![None; processes],
             busy_until: vec![Time::ZERO; processes],
             lives: vec![0; processes],
@@ -273,8 +273,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }
             self.watch_for_stalls();
             self.when_quiet();
-            let told = self.events.is_multiple_of(PROGRESS_EVERY);
-            interrupted = !self.show() || (told && !go_on(self.observer.entries()));
+            let is_due = self.events.is_multiple_of(PROGRESS_EVERY);
+            interrupted = !self.show() || (is_due && !go_on(self.observer.entries()));
         }
         if !interrupted && !self.stop {
             self.check_for_deadlock();
@@ -299,7 +299,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             return true;
         }
         // A timeout may still cause a suspicion, but only within a bounded time.
-        self.nothing_can_happen() && self.now >= self.last_foreground + self.detector.patience()
+        self.nothing_can_happen() && self.now >= self.last_foreground + self.detector.longest_suspicion()
     }
 
     /// Whether only background events remain, and arrivals at sites that already wait.

@@ -66,9 +66,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
             Action::Wake(site, which) => self.wake(*site, *which),
             Action::Lose(which) => match self.take_held(which) {
                 Some(place) => self.lose(place),
-                None => self.wishes.push((which.clone(), None)),
+                None => self.overrides.push((which.clone(), None)),
             },
-            Action::Slow(which, delay) => self.wishes.push((which.clone(), Some(*delay))),
+            Action::Slow(which, delay) => self.overrides.push((which.clone(), Some(*delay))),
             Action::Cut(left, right, one_way) => {
                 self.network.cut(left.clone(), right.clone(), *one_way, self.now);
                 let sites = |sites: &[SiteId]| lockkeeper_core::mutex::list(sites, "no site");

@@ -40,10 +40,10 @@ impl<P: MutualExclusion> Stage for Sim<'_, P> {
     }
 
     fn held(&self) -> Vec<Held> {
-        let told = |&place: &usize| {
+        let held = |&place: &usize| {
             let envelope = &self.flights[place].envelope;
             Held { from: envelope.from, to: envelope.to, text: envelope.message.to_string() }
         };
-        self.held.iter().map(told).collect()
+        self.held.iter().map(held).collect()
     }
 }
