@@ -234,7 +234,7 @@ pub struct UnknownEngine {
 /// An engine whose client is not in this build.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{engine} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}"
+    "{engine} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features bench,{feature}"
 )]
 pub struct NotBuilt {
     /// The engine's name.

@@ -1,5 +1,6 @@
 //! The exit codes of `lockkeeper`, in one place.
 
+use crate::optional::NotBuiltIn;
 use lockkeeper_text::Printable;
 use std::error::Error;
 use std::fmt::Display;
@@ -111,6 +112,9 @@ pub fn code(result: Result<ExitCode, CliError>) -> ExitCode {
 
 /// Prints clap's message and maps its exit code 2 to [`USAGE`]; `--help` and `--version` are successes.
 pub fn usage(error: &clap::Error) -> ExitCode {
+    if let Some(absent) = NotBuiltIn::of(error) {
+        return CliError::cannot_run(absent).report();
+    }
     let text = error.to_string();
     match lockkeeper::redact(&text) {
         // clap quotes an unexpected argument, which may be a URL with a password.

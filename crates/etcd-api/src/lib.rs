@@ -3,26 +3,29 @@
 //! The definitions in `proto/` have etcd's package names, field numbers and types, and those alone go over the wire. Messages and fields
 //! that neither side uses are left out: a receiver skips fields that it does not know.
 //!
-//! Feature `client` generates clients, feature `server` the services' traits.
+//! The code in `generated/` is made from them, and kept in the repository: generating it took longer than compiling the rest of the
+//! crate's dependencies. `tests/generated.rs` fails if it is not what `proto/` gives.
+//!
+//! Feature `client` has the clients, feature `server` the services' traits.
 
 #![allow(missing_docs, clippy::all, reason = "generated from the definitions")]
 
 /// Keys with their values, and their changes.
 pub mod mvccpb {
-    tonic::include_proto!("mvccpb");
+    include!("../generated/mvccpb.rs");
 }
 
 /// The store, watches, leases and authentication.
 pub mod etcdserverpb {
-    tonic::include_proto!("etcdserverpb");
+    include!("../generated/etcdserverpb.rs");
 }
 
 /// Locks.
 pub mod v3lockpb {
-    tonic::include_proto!("v3lockpb");
+    include!("../generated/v3lockpb.rs");
 }
 
 /// Elections.
 pub mod v3electionpb {
-    tonic::include_proto!("v3electionpb");
+    include!("../generated/v3electionpb.rs");
 }

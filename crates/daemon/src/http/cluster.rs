@@ -14,10 +14,10 @@ use axum::response::IntoResponse;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use serde::Serialize;
 use std::sync::Arc;
-use utoipa::ToSchema;
 
 /// A member of the cluster.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Member {
     /// The member's number.
     pub(super) id: u32,
@@ -34,14 +34,15 @@ pub(crate) struct Member {
 }
 
 /// The status of this member.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Status {
     /// The member's number.
     pub(super) member: u32,
     /// The cluster's name.
     pub(super) cluster: String,
     /// The version of this program.
-    #[schema(value_type = String)]
+    #[cfg_attr(test, schema(value_type = String))]
     pub(super) version: &'static str,
     /// Whether it grants locks.
     pub(super) serves: bool,
@@ -66,7 +67,8 @@ pub(crate) struct Status {
 
 /// The caller: the name of its token, and the prefixes of the lock names for each permission. The empty prefix covers
 /// every lock.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Whoami {
     /// The name of the token; `anybody` where none is needed.
     pub(super) who: String,
@@ -84,8 +86,8 @@ fn not_serving_reason(service: &ClientService) -> Option<String> {
 }
 
 /// Lists all known members.
-#[utoipa::path(get, path = "/v1/members", tag = "cluster",
-    responses((status = 200, body = [Member]), super::openapi::Refusals))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/members", tag = "cluster",
+    responses((status = 200, body = [Member]), super::openapi_generator::Refusals)))]
 pub(super) async fn members(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -105,8 +107,8 @@ pub(super) async fn members(
 }
 
 /// Returns the status of this member.
-#[utoipa::path(get, path = "/v1/status", tag = "cluster",
-    responses((status = 200, body = Status), super::openapi::Refusals))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/status", tag = "cluster",
+    responses((status = 200, body = Status), super::openapi_generator::Refusals)))]
 pub(super) async fn status(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -130,8 +132,8 @@ pub(super) async fn status(
 }
 
 /// Returns the caller's name and permissions.
-#[utoipa::path(get, path = "/v1/whoami", tag = "cluster",
-    responses((status = 200, body = Whoami), super::openapi::Refusals))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/whoami", tag = "cluster",
+    responses((status = 200, body = Whoami), super::openapi_generator::Refusals)))]
 pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
     caller.may(Action::Cluster, "")?;
     let who = caller.who.name().to_string();
@@ -145,9 +147,9 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
 }
 
 /// Liveness: fails once the member has stopped. A member without a lease is still alive.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()),
+#[cfg_attr(test, utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
-        (status = 503, body = Problem, description = "The member has stopped, with the reason; restart the daemon")))]
+        (status = 503, body = Problem, description = "The member has stopped, with the reason; restart the daemon"))))]
 pub(super) async fn healthz(State(service): State<Arc<ClientService>>) -> Result<&'static str, Problem> {
     match service.context.member.status().stopped {
         None => Ok("ok\n"),
@@ -159,9 +161,9 @@ pub(super) async fn healthz(State(service): State<Arc<ClientService>>) -> Result
 }
 
 /// Readiness: whether this member grants locks.
-#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+#[cfg_attr(test, utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
-        (status = 503, body = Problem, description = "It does not grant locks, with the reason")))]
+        (status = 503, body = Problem, description = "It does not grant locks, with the reason"))))]
 pub(super) async fn readyz(State(service): State<Arc<ClientService>>) -> Result<&'static str, Problem> {
     match not_serving_reason(&service) {
         None => Ok("ok\n"),
@@ -171,10 +173,10 @@ pub(super) async fn readyz(State(service): State<Arc<ClientService>>) -> Result<
 
 /// Counters and histograms in the OpenMetrics format. The times of locks are included for tokens that may see these
 /// locks.
-#[utoipa::path(get, path = "/metrics", tag = "health", security((), ("token" = [])),
+#[cfg_attr(test, utoipa::path(get, path = "/metrics", tag = "health", security((), ("token" = [])),
     responses((status = 200, body = String, content_type = "application/openmetrics-text"),
         (status = 401, body = Problem, description = "The token is not valid"),
-        (status = 429, body = Problem, description = "A limit is reached; the message names it")))]
+        (status = 429, body = Problem, description = "A limit is reached; the message names it"))))]
 pub(super) async fn metrics(
     State(service): State<Arc<ClientService>>,
     caller: Option<Caller>,

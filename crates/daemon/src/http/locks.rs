@@ -18,13 +18,13 @@ use lockkeeper_cluster::{Acquisition, LockMode, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
 
 /// The maximum wait: one day.
 const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The mode of a request.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// Exclusive: no other holder at the same time.
@@ -37,40 +37,45 @@ pub(crate) enum Mode {
 }
 
 /// A request for a lock.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acquire {
     /// The session that will hold the lock. Without one, a session is created that ends with the hold.
     pub(super) session: Option<String>,
     /// The mode.
     #[serde(default)]
-    #[schema(inline)]
+    #[cfg_attr(test, schema(inline))]
     pub(super) mode: Mode,
     /// The total number of permits; required for the mode `permit`.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(minimum = 1, maximum = 1_048_576)]
+    #[cfg_attr(test, schema(minimum = 1, maximum = 1_048_576))]
     pub(super) permits: Option<u32>,
     /// The timeout of the request. Default: 0.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(minimum = 0, maximum = 86_400_000_u64)]
+    #[cfg_attr(test, schema(minimum = 0, maximum = 86_400_000_u64))]
     pub(super) wait_ms: Option<u64>,
     /// Without a session: the hold ends this long after the last keep-alive.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
+    #[cfg_attr(test, schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000))]
     pub(super) ttl_ms: Option<u64>,
     /// Without a session: the owner, as shown to other clients.
-    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
+    #[cfg_attr(test, schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$"))]
     pub(super) owner: Option<String>,
     /// The purpose, as shown to other clients.
-    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
+    #[cfg_attr(test, schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$"))]
     pub(super) purpose: Option<String>,
     /// The client's own id of this request. A repeated request with the same id returns the same hold.
-    #[schema(min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
+    #[cfg_attr(
+        test,
+        schema(min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")
+    )]
     pub(super) request: Option<String>,
 }
 
 /// A hold of a lock.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Held {
     /// The lock's name.
     name: String,
@@ -102,40 +107,45 @@ impl From<Hold> for Held {
 }
 
 /// A request to release a hold.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Release {
     /// The id of the hold.
-    #[schema(pattern = "^([1-7][0-9a-f]{15}|[1-9a-f][0-9a-f]{0,14})-[0-9]{1,19}$")]
+    #[cfg_attr(test, schema(pattern = "^([1-7][0-9a-f]{15}|[1-9a-f][0-9a-f]{0,14})-[0-9]{1,19}$"))]
     pub(super) hold: String,
 }
 
 /// The result of a release.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Released {
     /// Whether the lock was held until now. If not, it was released before, or lost.
     pub(super) released: bool,
 }
 
 /// A request to release a lock by force.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForceRelease {
     /// The acquisition to release, as in the list of locks. Default: all holders.
-    #[schema(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
+    #[cfg_attr(test, schema(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$"))]
     pub(super) acquisition: Option<String>,
 }
 
 /// The result of a forced release.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct ForceReleased {
     /// The acquisitions that were released.
     pub(super) released: Vec<String>,
 }
 
 /// Selects locks by prefix.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, into_params(parameter_in = Query))]
 pub(crate) struct Prefix {
     /// The prefix of their names.
     #[serde(default)]
@@ -143,8 +153,9 @@ pub(crate) struct Prefix {
 }
 
 /// Selects a page of the list of locks.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, into_params(parameter_in = Query))]
 pub(crate) struct Page {
     /// The prefix of their names.
     #[serde(default)]
@@ -153,7 +164,7 @@ pub(crate) struct Page {
     pub after: Option<String>,
     /// The maximum number of locks.
     #[serde(default, deserialize_with = "whole_text")]
-    #[param(minimum = 1, maximum = 1_000_000_000)]
+    #[cfg_attr(test, param(minimum = 1, maximum = 1_000_000_000))]
     pub limit: Option<usize>,
 }
 
@@ -169,13 +180,14 @@ fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>
 }
 
 /// Selects a waiter.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, into_params(parameter_in = Query))]
 pub(crate) struct Waiter {
     /// The waiter's session.
     pub(super) session: Option<String>,
     /// The waiter's acquisition, as in the list of locks. Default: the client that has waited longest for the lock.
-    #[param(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
+    #[cfg_attr(test, param(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$"))]
     pub(super) acquisition: Option<String>,
 }
 
@@ -222,11 +234,11 @@ impl Acquire {
 /// Acquires a lock.
 ///
 /// Waits until the lock is granted or `wait_ms` have passed. Closing the connection gives up the position in the queue.
-#[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
+#[cfg_attr(test, utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = Held), (status = 409, body = Problem, description = "The lock was not free in time"),
-        super::openapi::Refusals, super::openapi::BodyRefusals, super::openapi::NoSession))]
+        super::openapi_generator::Refusals, super::openapi_generator::BodyRefusals, super::openapi_generator::NoSession)))]
 pub(super) async fn acquire(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -287,10 +299,10 @@ fn parse_hold(text: &str) -> Result<(LeaseId, u64), Problem> {
 /// Releases a lock.
 ///
 /// The request may be repeated: it never releases a hold of another client.
-#[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
+#[cfg_attr(test, utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
-    responses((status = 200, body = Released), super::openapi::Refusals, super::openapi::BodyRefusals))]
+    responses((status = 200, body = Released), super::openapi_generator::Refusals, super::openapi_generator::BodyRefusals)))]
 pub(super) async fn release(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -311,10 +323,10 @@ pub(super) async fn release(
 /// Releases a lock by force.
 ///
 /// Its holders are notified of the loss.
-#[utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "locks", request_body = ForceRelease,
+#[cfg_attr(test, utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "locks", request_body = ForceRelease,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
-    responses((status = 200, body = ForceReleased), super::openapi::Refusals, super::openapi::BodyRefusals))]
+    responses((status = 200, body = ForceReleased), super::openapi_generator::Refusals, super::openapi_generator::BodyRefusals)))]
 pub(super) async fn force_release(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -332,12 +344,12 @@ pub(super) async fn force_release(
 ///
 /// Without `limit`, the reply contains all locks. If more locks follow, the `Link` header has the address of the next
 /// page, with the relation `next`.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Page),
+#[cfg_attr(test, utoipa::path(get, path = "/v1/locks", tag = "locks", params(Page),
     responses((status = 200, body = [LockState], headers(
         ("link" = String, description = "The address of the next page, as `</v1/locks?after=…>; rel=\"next\"`; absent on the last page"),
         ("lockkeeper-left-out" = u64, description = "The approximate number of locks that follow; absent on the last page"),
         ("lockkeeper-silent-members" = String, description = "Members that did not reply in time: their clients' locks are missing"))),
-        super::openapi::Refusals))]
+        super::openapi_generator::Refusals)))]
 pub(super) async fn list(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -347,11 +359,11 @@ pub(super) async fn list(
 }
 
 /// Returns the holders and waiters of a lock.
-#[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
+#[cfg_attr(test, utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
-    responses((status = 200, body = LockState), super::openapi::Refusals,
-        (status = 422, body = Problem, description = "Not the name of a lock")))]
+    responses((status = 200, body = LockState), super::openapi_generator::Refusals,
+        (status = 422, body = Problem, description = "Not the name of a lock"))))]
 pub(super) async fn one(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -365,11 +377,11 @@ pub(super) async fn one(
 ///
 /// The chain leads from the waiter to the holder of the lock, to the lock that this holder waits for, and so on. A
 /// deadlock is reported.
-#[utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
+#[cfg_attr(test, utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F"), Waiter),
-    responses((status = 200, body = Why), super::openapi::Refusals, super::openapi::NoSession,
-        (status = 422, body = Problem, description = "Not the name of a lock, or of an acquisition")))]
+    responses((status = 200, body = Why), super::openapi_generator::Refusals, super::openapi_generator::NoSession,
+        (status = 422, body = Problem, description = "Not the name of a lock, or of an acquisition"))))]
 pub(super) async fn why(
     State(service): State<Arc<ClientService>>,
     caller: Caller,

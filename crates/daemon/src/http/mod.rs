@@ -19,6 +19,8 @@ mod golden;
 mod list;
 mod locks;
 mod openapi;
+#[cfg(test)]
+mod openapi_generator;
 mod origin;
 mod page;
 mod problem;

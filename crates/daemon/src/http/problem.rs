@@ -6,15 +6,15 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// The reason why a request failed.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Problem {
     #[serde(skip)]
     pub status: StatusCode,
     /// An error code for programs.
-    #[schema(value_type = String, example = "busy")]
+    #[cfg_attr(test, schema(value_type = String, example = "busy"))]
     pub error: ErrorCode,
     /// A message for people.
     pub message: String,

@@ -12,7 +12,6 @@ use lockkeeper_member::check_tag;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use utoipa::ToSchema;
 
 /// Default time to live of a session.
 const DEFAULT_TTL_MS: u64 = 30_000;
@@ -22,20 +21,22 @@ const SHORTEST_TTL_MS: u64 = 100;
 pub(super) const MOST_TEXT_CHARS: usize = 256;
 
 /// A request to create a session.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSession {
     /// The session ends this long after the last keep-alive.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
+    #[cfg_attr(test, schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000))]
     pub(super) ttl_ms: Option<u64>,
     /// The owner, as shown to other clients.
-    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
+    #[cfg_attr(test, schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$"))]
     pub(super) owner: Option<String>,
 }
 
 /// A session.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Session {
     /// The id of the session.
     pub(super) session: String,
@@ -44,7 +45,8 @@ pub(crate) struct Session {
 }
 
 /// The state of a session after a keep-alive.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Alive {
     /// The id of the session.
     pub(super) session: String,
@@ -59,7 +61,8 @@ pub(crate) struct Alive {
 }
 
 /// A hold that was lost.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct LostHold {
     /// The id of the hold.
     pub(super) hold: String,
@@ -105,8 +108,8 @@ pub(super) fn text(what: &str, text: Option<String>) -> Result<String, Problem> 
 /// Creates a session.
 ///
 /// It lives at the daemon that receives the request, and can be used through all daemons.
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
-    responses((status = 201, body = Session), super::openapi::Refusals, super::openapi::BodyRefusals))]
+#[cfg_attr(test, utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
+    responses((status = 201, body = Session), super::openapi_generator::Refusals, super::openapi_generator::BodyRefusals)))]
 pub(super) async fn create(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -120,9 +123,9 @@ pub(super) async fn create(
 }
 
 /// Keeps a session alive.
-#[utoipa::path(post, path = "/v1/sessions/{session}/keep-alive", tag = "sessions",
+#[cfg_attr(test, utoipa::path(post, path = "/v1/sessions/{session}/keep-alive", tag = "sessions",
     params(("session" = String, Path, description = "The id of the session")),
-    responses((status = 200, body = Alive), super::openapi::Refusals, super::openapi::NoSession))]
+    responses((status = 200, body = Alive), super::openapi_generator::Refusals, super::openapi_generator::NoSession)))]
 pub(super) async fn keep_alive(
     State(service): State<Arc<ClientService>>,
     caller: Caller,
@@ -157,9 +160,9 @@ pub(super) async fn session_state(
 }
 
 /// Ends a session with all its holds and waits.
-#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
+#[cfg_attr(test, utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
     params(("session" = String, Path, description = "The id of the session")),
-    responses((status = 204), super::openapi::Refusals, super::openapi::NoSession))]
+    responses((status = 204), super::openapi_generator::Refusals, super::openapi_generator::NoSession)))]
 pub(super) async fn end(
     State(service): State<Arc<ClientService>>,
     caller: Caller,

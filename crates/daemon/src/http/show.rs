@@ -4,10 +4,10 @@ use super::sessions::milliseconds;
 use crate::listing::{self, LockView};
 use lockkeeper_cluster::LockMode;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// A lock with its holders and waiters.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct LockState {
     /// The lock's name.
     pub name: String,
@@ -25,14 +25,15 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// A holder or waiter of a lock.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Party {
     /// The id of the acquisition, for a forced release or to query why it waits.
     acquisition: String,
     /// The member that serves the client.
     member: u32,
     /// `exclusive`, `shared` or `permit`.
-    #[schema(value_type = String, example = "exclusive")]
+    #[cfg_attr(test, schema(value_type = String, example = "exclusive"))]
     mode: &'static str,
     /// The total number of permits, in the mode `permit`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +85,8 @@ impl LockState {
 const HIDDEN: &str = "?";
 
 /// The reason why a client waits.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Why {
     /// The steps: each waiter waits for a lock whose holder is the next waiter.
     chain: Vec<Because>,
@@ -93,7 +95,8 @@ pub(crate) struct Why {
 }
 
 /// One step of a chain.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Because {
     /// The acquisition that waits; `?` if the token may not see the lock.
     waiter: String,

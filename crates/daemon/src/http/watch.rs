@@ -33,10 +33,10 @@ const MOST_ENCODED_INLINE: usize = 16;
 /// The stream begins with all locks in use, in the whole cluster, and continues with every lock whose holders or
 /// waiters change. Changes in quick succession are combined. A stream that is read too slowly ends, and the client must
 /// begin anew.
-#[utoipa::path(get, path = "/v1/watch", tag = "locks", params(Prefix),
+#[cfg_attr(test, utoipa::path(get, path = "/v1/watch", tag = "locks", params(Prefix),
     responses((status = 200, body = LockState, content_type = "text/event-stream",
         description = "Events of the type `lock`, each with the state of one lock as JSON"),
-        super::openapi::Refusals))]
+        super::openapi_generator::Refusals)))]
 pub(super) async fn watch(
     State(service): State<Arc<ClientService>>,
     connection: Option<Extension<Connection>>,

@@ -40,13 +40,16 @@ pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
         fs::openat(fd, ".", flags, Mode::empty()).map_err(|e| Error::io("open the directory", path, e))?;
     refuse_network_file_system(path, &fd)?;
     for part in ["locks", "live"] {
-        match fs::mkdirat(&fd, part, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(Error::io("make the directory", path.join(part), e)),
-        }
         // A symbolic link here could redirect our writes.
-        let stat = fs::statat(&fd, part, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|e| Error::io("look at", path.join(part), e))?;
+        let look = || fs::statat(&fd, part, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = match look() {
+            Err(Errno::NOENT) => match fs::mkdirat(&fd, part, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => look(),
+                Err(e) => return Err(Error::io("make the directory", path.join(part), e)),
+            },
+            other => other,
+        };
+        let stat = stat.map_err(|e| Error::io("look at", path.join(part), e))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(Error::Damaged {
                 path: path.join(part),

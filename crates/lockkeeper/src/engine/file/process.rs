@@ -1,6 +1,7 @@
 //! Processes by id and start time, so that a reused process id is not mistaken for the old process.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
@@ -54,7 +55,7 @@ fn has_ended(pidfd: &OwnedFd) -> std::io::Result<bool> {
 
 /// The start time: field 22 of `/proc/PID/stat`, counted after the command's name, which may contain any character.
 fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read_proc(&format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
@@ -65,7 +66,17 @@ pub(super) fn pid_namespace() -> String {
 
 /// The id of the current boot of the machine.
 pub(super) fn boot_id() -> std::io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(read_proc("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Reads a file of /proc. The kernel does not report its size, and the standard library would read it in small parts.
+fn read_proc(path: &str) -> std::io::Result<String> {
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut bytes = vec![0; 4096];
+    // Linux returns these files whole if the buffer is large enough.
+    let length = rustix::io::read(&fd, &mut bytes)?;
+    bytes.truncate(length);
+    String::from_utf8(bytes).map_err(std::io::Error::other)
 }
 
 #[cfg(test)]

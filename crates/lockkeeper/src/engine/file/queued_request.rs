@@ -55,6 +55,7 @@ impl QueuedRequest {
         let fence = queue.entries.last().and_then(|mine| mine.held).map(|held| held.fence);
         if !granted.is_empty() {
             granted.extend(queue.first_waiter().map(str::to_owned));
+            granted.retain(|id| *id != request_entry.id);
         }
         let published = match (fence, when_busy) {
             (None, WhenBusy::Try) => Ok(None),

@@ -1,6 +1,7 @@
 //! `lockkeeper up`: runs a daemon in the foreground. `lockkeeper join`: the same, as a further member of a cluster.
 
-use super::engine::user_directory;
+use super::log;
+use crate::commands::engine::user_directory;
 use crate::exit::{self, BoxError, CliError};
 use futures_util::future::select_all;
 use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId};
@@ -320,19 +321,26 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
 }
 
 fn start_log(level: &str, json: bool) {
-    use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
     // openraft logs every lost message, and the network layer reports each loss once anyway: off by default.
     let plain = !level.contains([',', '=']);
     let filter = if plain { format!("{level},openraft=off") } else { level.to_owned() };
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
+    let filter = filter.parse().unwrap_or_else(|error| {
         eprintln!("lockkeeper: --log {level}: {error}; logging warnings");
-        EnvFilter::new("warn")
+        Targets::new().with_default(LevelFilter::WARN)
     });
     let colours = std::io::stderr().is_terminal();
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr);
     // If a subscriber is already installed, its log is used.
-    let _ = if json { log.json().try_init() } else { log.fmt_fields(crate::log::fields()).try_init() };
+    let _ = match json {
+        true => subscriber.json().finish().with(filter).try_init(),
+        false => subscriber.fmt_fields(log::fields()).finish().with(filter).try_init(),
+    };
     lockkeeper_daemon::log_panics();
 }
 

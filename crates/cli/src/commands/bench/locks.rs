@@ -1,8 +1,8 @@
 //! `lockkeeper bench locks`: engines side by side.
 
-use super::bench::{program, seconds, until_interrupted};
+use super::{program, seconds, until_interrupted};
+use crate::commands::lab::table;
 use crate::exit::CliError;
-use crate::table;
 use crate::{exit, print_line};
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

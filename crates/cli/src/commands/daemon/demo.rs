@@ -3,7 +3,6 @@
 use crate::exit::{self, BoxError, CliError};
 use crate::file_error::FileError;
 use lockkeeper::{Guard, Lockkeeper};
-use lockkeeper_bench::servers::NetError;
 use lockkeeper_cluster::JoinToken;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_core::{Load, PaperFigures};
@@ -100,8 +99,8 @@ enum DemoError {
     #[error("cannot find this program: {0}")]
     Program(#[source] std::io::Error),
     /// There are not enough free ports.
-    #[error(transparent)]
-    Ports(#[from] NetError),
+    #[error("no port of loopback is free: {0}")]
+    Ports(#[source] std::io::Error),
     /// The join token cannot be created.
     #[error("{0}")]
     JoinToken(#[source] BoxError),
@@ -258,7 +257,10 @@ fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
 /// Starts three daemons.
 fn start(folder: &Path) -> Result<Vec<Daemon>, DemoError> {
     let program = std::env::current_exe().map_err(DemoError::Program)?;
-    let ports = lockkeeper_bench::servers::free_ports(9)?;
+    let ports: Vec<u16> = (0..9)
+        .map(|_| lockkeeper_system::ports::free())
+        .collect::<Result<_, _>>()
+        .map_err(DemoError::Ports)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let members: Vec<String> = (0..3).map(|n| format!("{} = \"{}\"", n + 1, at(ports[3 * n]))).collect();
     JoinToken::read_or_create(&folder.join("join-token"))

@@ -1,9 +1,10 @@
 //! `lockkeeper sim --cluster`: simulates whole clusters with all kinds of faults.
 
 use super::lab_error::LabError;
+use super::progress;
 use super::sim::known;
 use crate::file_error::FileError;
-use crate::{exit, print_line, progress};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_cluster_lab::BugSwitch;
 use lockkeeper_cluster_lab::{self as cluster, ClusterReport, ClusterSpec, Fault};

@@ -1,8 +1,9 @@
 //! `lockkeeper properties`: the properties of each algorithm, with a witness for each violation.
 
 use super::compare::algorithms;
+use super::progress;
 use crate::exit::CliError;
-use crate::{print_line, progress};
+use crate::print_line;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_lab::comparison::properties::{self, Answer, Finding, Question};

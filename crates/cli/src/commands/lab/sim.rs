@@ -1,12 +1,12 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
-use super::election;
 use super::flag_table::{self, Job, Jobs};
 use super::lab_error::LabError;
 use super::sim_cluster::{Common, Flags};
+use super::{election, progress, table};
 use crate::exit::CliError;
 use crate::file_error::FileError;
-use crate::{exit, print_line, progress, table};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry;

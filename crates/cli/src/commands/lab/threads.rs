@@ -1,7 +1,8 @@
 //! `lockkeeper threads`: the bank's ATMs as threads, without a lock and with each kind of lock.
 
+use super::progress;
 use crate::exit::CliError;
-use crate::{print_line, progress};
+use crate::print_line;
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_shared_memory::ALL;

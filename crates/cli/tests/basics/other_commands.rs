@@ -1,4 +1,4 @@
-//! End-to-end tests of `elect`, `locks`, `completions`, `man`, and the sources of the engine's URL.
+//! End-to-end tests of `elect`, `locks`, and the sources of the engine's URL.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -128,20 +128,4 @@ fn without_a_home_directory_the_error_names_the_variables() {
     let output = lockkeeper(&home, &["run", "a", "--", "true"]).env_remove("HOME").output().unwrap();
     assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8(output.stderr).unwrap().contains("neither XDG_STATE_HOME nor HOME is set"));
-}
-
-#[test]
-fn completions_and_man_pages_are_generated() {
-    let home = tempfile::tempdir().unwrap();
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(stdout(&home, &["completions", shell]).contains("conflict-exit-code"), "{shell}");
-    }
-    stdout(&home, &["man", &home.path().display().to_string()]);
-    let page = std::fs::read_to_string(home.path().join("lockkeeper-run.1")).unwrap();
-    assert!(page.contains("nonblock") && page.contains("Exit codes"));
-    // A missing directory is created; a path through a file is an error.
-    let below = home.path().join("made/for/it").display().to_string();
-    assert_eq!(output(&home, &["man", &below]).status.code(), Some(0));
-    let inside_a_file = home.path().join("lockkeeper-run.1/x").display().to_string();
-    assert_eq!(output(&home, &["man", &inside_a_file]).status.code(), Some(69));
 }

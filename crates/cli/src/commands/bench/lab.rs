@@ -1,7 +1,7 @@
 //! `lockkeeper bench sim`, `bench check` and `bench growth`: the speed of the lab, and the cost of growth.
 
-use super::algorithms::refuse_unknown;
-use super::bench::{NumberError, until_interrupted};
+use super::{NumberError, until_interrupted};
+use crate::commands::algorithms::refuse_unknown;
 use crate::exit::CliError;
 use crate::print_line;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -236,7 +236,7 @@ pub struct Growth {
     #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     entries: u32,
     /// The duration of each measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = super::bench::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = super::seconds)]
     seconds: f64,
     /// Print one JSON object
     #[arg(long)]

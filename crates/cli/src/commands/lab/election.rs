@@ -1,6 +1,6 @@
 //! Reports of elections: `lockkeeper sim --election` and the table of `lockkeeper compare --elections`.
 
-use crate::table::table;
+use super::table::table;
 use crate::{exit, print_line};
 use comfy_table::Table;
 use lockkeeper_lab::Error;

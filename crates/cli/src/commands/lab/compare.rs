@@ -3,11 +3,13 @@
 use super::election;
 use super::flag_table::{self, Job, Jobs};
 use super::lab_error::LabError;
+#[cfg(feature = "plots")]
+use super::png;
+use super::progress;
 use super::sim::{AlgorithmError, known, settings};
 use crate::exit::CliError;
 use crate::file_error::FileError;
-use crate::png::PngError;
-use crate::{exit, png, print_line, progress};
+use crate::{exit, print_line};
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
@@ -79,7 +81,7 @@ pub struct Compare {
     /// Write one line for each row to a CSV file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write plots as SVG and PNG to a directory.
+    /// Write plots to a directory, as SVG, and as PNG in builds with the feature `plots`.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
     /// Write tables and plots as one self-contained page.
@@ -121,11 +123,11 @@ impl Compare {
             std::fs::create_dir_all(directory).map_err(cannot_write(directory))?;
             for plot in &plots {
                 write(&directory.join(format!("{}.svg", plot.name)), plot.svg.as_bytes())?;
-                let path = directory.join(format!("{}.png", plot.name));
-                let picture = png::draw(&plot.svg)
-                    .map_err(|source| CliError::io(DrawError { path: path.clone(), source }))?;
-                write(&path, &picture)?;
+                #[cfg(feature = "plots")]
+                draw_png(plot, &directory.join(format!("{}.png", plot.name)))?;
             }
+            #[cfg(not(feature = "plots"))]
+            eprintln!("lockkeeper: the plots are SVG only: PNG needs a build with `--features plots`");
         }
         if let Some(path) = &self.html {
             write(path, page(&comparison, &plots).as_bytes())?;
@@ -183,11 +185,20 @@ pub fn algorithms(names: &[String]) -> Result<Vec<String>, AlgorithmError> {
 }
 
 /// A plot that cannot be drawn to a file.
+#[cfg(feature = "plots")]
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}: {source}")]
 struct DrawError {
     path: PathBuf,
-    source: PngError,
+    source: png::PngError,
+}
+
+/// Writes a plot as PNG.
+#[cfg(feature = "plots")]
+fn draw_png(plot: &plots::Plot, path: &Path) -> Result<(), CliError> {
+    let picture =
+        png::draw(&plot.svg).map_err(|source| CliError::io(DrawError { path: path.into(), source }))?;
+    write(path, &picture)
 }
 
 fn failed(error: Error) -> CliError {

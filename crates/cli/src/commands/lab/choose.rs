@@ -1,8 +1,9 @@
 //! `lockkeeper choose`: recommends an algorithm for a system, with measured reasons.
 
 use super::explain::hanging;
+use super::progress;
 use crate::exit::CliError;
-use crate::{print_line, progress};
+use crate::print_line;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_lab::comparison::choose::{self, Advice, Fairness, Requirements, Topology, choose};

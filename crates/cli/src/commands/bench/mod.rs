@@ -1,11 +1,14 @@
 //! `lockkeeper bench`: Lockkeeper and comparable systems side by side, and the speed of the lab.
 
-use super::bench_lab::{Check, Growth, Sim, search_here};
-use super::bench_locks::Locks;
+mod lab;
+mod locks;
+
 use crate::exit::CliError;
+use lab::{Check, Growth, Sim, search_here};
 use lockkeeper_bench::BenchError;
 use lockkeeper_bench::locks::Program;
 use lockkeeper_bench::process::Tether;
+use locks::Locks;
 use std::process::ExitCode;
 
 /// Measure Lockkeeper and the alternatives to it, side by side on this machine
@@ -106,7 +109,7 @@ pub(super) fn program() -> Result<Program, NoProgram> {
     let path = std::env::current_exe().map_err(NoProgram)?;
     let words = [
         path.display().to_string(),
-        super::supervise::DIE_WITH_PARENT.into(),
+        crate::commands::supervise::DIE_WITH_PARENT.into(),
         std::process::id().to_string(),
     ];
     let tether = Tether(words.into_iter().chain([String::from("--")]).collect());

@@ -1,8 +1,9 @@
 //! `lockkeeper cluster`: configurations and certificates for the members of a cluster.
 
-use super::algorithms::{UnknownAlgorithm, refuse_unknown};
 use super::cluster_address::{Address, AddressError, refuse_clashes};
 use super::token::{self, TokenError};
+use crate::commands::algorithms::{UnknownAlgorithm, refuse_unknown};
+use crate::commands::engine::OnDaemon;
 use crate::exit::{self, BoxError, CliError};
 use crate::file_error::FileError;
 use lockkeeper_cluster::{Authority, JoinToken, MemberId, authority};
@@ -66,7 +67,7 @@ enum ClusterCommand {
         #[arg(value_name = "NAME=VALUE")]
         changes: Vec<String>,
         #[command(flatten)]
-        on: super::engine::OnDaemon,
+        on: OnDaemon,
     },
     /// Renew the certificates of a member that `init` or `add` has created, before they expire
     Renew {
@@ -86,7 +87,7 @@ impl Cluster {
     pub fn run(self) -> ExitCode {
         let done = match self.command {
             ClusterCommand::Set { changes, on } => {
-                return exit::code(super::operator::set(&changes, on));
+                return exit::code(super::cluster_settings::set(&changes, on));
             }
             ClusterCommand::Init { members, out, name, algorithm, days } => {
                 init(&members, &out, &name, &algorithm, days)

@@ -104,7 +104,7 @@ fn wrong_usage_is_rejected_with_a_message() {
 #[cfg(not(feature = "etcd"))]
 fn a_build_without_etcd_reports_how_to_build_with_it() {
     let run = bench(&["locks", "--engines", "etcd3"]).output().unwrap();
-    refused(&run, 69, "cargo build --release -p lockkeeper-cli --features etcd");
+    refused(&run, 69, "cargo build --release -p lockkeeper-cli --features bench,etcd");
 }
 
 #[test]

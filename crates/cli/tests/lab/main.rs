@@ -1,0 +1,8 @@
+//! End-to-end tests of the lab.
+
+mod by_hand;
+mod check;
+mod compare;
+mod election;
+mod sim;
+mod threads;

@@ -1,0 +1,8 @@
+//! End-to-end tests of daemons, of engines with servers, and of generated files.
+
+mod generate;
+mod join;
+mod no_majority;
+mod on_redis;
+mod on_servers;
+mod operator;
