@@ -2,7 +2,7 @@
 
 use crate::consensus::Consensus;
 use crate::error::Result;
-use crate::local::{HoldState, RequestOutcome};
+use crate::local::{AdoptedHold, HoldState, RequestOutcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::not_serving::NotServing;
@@ -77,8 +77,20 @@ pub(crate) trait LocalSessions: Send + Sync {
     fn release(&self, client: u64, number: u64) -> Option<HoldState>;
     /// The state of a hold at this moment.
     fn hold_state(&self, client: u64, number: u64) -> HoldState;
-    /// The end of the member's lease, on the lease clock. Third parties may rely on a hold until then.
-    fn promised_until_ns(&self) -> u64;
+    /// The time, on the lease clock, until which third parties may rely on a hold.
+    fn promised_until_ns(&self, client: u64, number: u64) -> u64;
+    /// Asks for a record of a hold with this payload, or changes the payload. Returns `false` if it is not held.
+    fn record(&self, client: u64, number: u64, ttl: Duration, payload: Vec<u8>) -> bool;
+    /// Whether the record of a hold is committed, with its present payload.
+    fn is_recorded(&self, client: u64, number: u64) -> bool;
+    /// Promises a recorded hold for this time from now on. Returns `false` if it is not recorded, or the member cannot.
+    fn promise(&self, client: u64, number: u64, ttl: Duration) -> bool;
+    /// Whether a release of this client is not acknowledged yet.
+    fn is_releasing(&self, client: u64) -> bool;
+    /// The holds that this member has adopted since the last call.
+    fn take_adopted(&self) -> Vec<AdoptedHold>;
+    /// Notifies when there are adopted holds.
+    fn adoptions(&self) -> watch::Receiver<u64>;
     /// Draws a further fence for an exclusive hold.
     fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence>;
     /// Notifies when a hold of this client may have been lost.

@@ -10,6 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The reason why a hold that another member has adopted is lost here.
+const MOVED: &str = "another member has adopted it";
+
 /// A session of a client with the member in its own process. It is closed when its last handle is dropped.
 pub(crate) struct LocalSession {
     pub engine: Arc<dyn LocalSessions>,
@@ -58,23 +61,71 @@ impl HoldGuard {
     /// Time for which no conflicting request can be granted, even if the lease is not renewed.
     pub fn valid_for(&self) -> Duration {
         match self.hold_state() {
-            HoldState::Until(until_ns) => Duration::from_nanos(until_ns.saturating_sub(now_ns())),
-            HoldState::Lost(_) => Duration::ZERO,
+            HoldState::Until(until_ns) | HoldState::Recorded(until_ns) => {
+                Duration::from_nanos(until_ns.saturating_sub(now_ns()))
+            }
+            HoldState::Moved | HoldState::Lost(_) => Duration::ZERO,
         }
     }
 
     /// The reason why the hold is lost. `None` while it is valid.
     pub fn loss(&self) -> Option<&'static str> {
         match self.hold_state() {
-            HoldState::Until(_) => None,
+            HoldState::Until(_) | HoldState::Recorded(_) => None,
+            HoldState::Moved => Some(MOVED),
             HoldState::Lost(why) => Some(why),
         }
+    }
+
+    /// Asks for a record of the hold, so that it outlives this member: if the member crashes or leaves, another one
+    /// adopts the hold, and its process takes it over with the payload ([`Member::take_adopted`](crate::Member)). The
+    /// record is written after a moment, since short holds need none. A later call changes the payload. Returns `false` if
+    /// the hold is lost, or the payload is empty or longer than [`LONGEST_PAYLOAD`](crate::LONGEST_PAYLOAD).
+    pub fn record(&self, ttl: Duration, payload: Vec<u8>) -> bool {
+        self.session.engine.record(self.session.client, self.number, ttl, payload)
+    }
+
+    /// Whether the hold outlives this member: its record is committed, with its present payload.
+    pub fn is_recorded(&self) -> bool {
+        self.session.engine.is_recorded(self.session.client, self.number)
+    }
+
+    /// Resolves when the hold [is recorded](Self::is_recorded), or is lost. The future does not borrow the guard.
+    pub fn recorded(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (session, number) = (self.session.clone(), self.number);
+        async move {
+            let mut changes = session.engine.losses(session.client);
+            loop {
+                changes.mark_unchanged();
+                let held = matches!(
+                    session.engine.hold_state(session.client, number),
+                    HoldState::Until(_) | HoldState::Recorded(_)
+                );
+                if !held || session.engine.is_recorded(session.client, number) {
+                    return;
+                }
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Promises a third party that the hold stays valid for this time. Returns `false` if it is not recorded, or the member
+    /// has no lease at the moment. The time to live of the record must not be shorter.
+    pub fn promise(&self, ttl: Duration) -> bool {
+        self.session.engine.promise(self.session.client, self.number, ttl)
+    }
+
+    /// Whether another member has adopted the hold.
+    pub fn has_moved(&self) -> bool {
+        self.hold_state() == HoldState::Moved
     }
 
     /// Time for which a third party may still rely on the last [`valid_for`](Self::valid_for) that it was sent, even if
     /// the hold has been revoked since. A caller that passes `valid_for` on must keep the guard for this long.
     pub fn promised_for(&self) -> Duration {
-        let until_ns = self.session.engine.promised_until_ns();
+        let until_ns = self.session.engine.promised_until_ns(self.session.client, self.number);
         Duration::from_nanos(until_ns.saturating_sub(now_ns()))
     }
 
@@ -120,6 +171,9 @@ impl HoldGuard {
                 expiring.mark_unchanged();
                 let left_ns = match session.engine.hold_state(session.client, number) {
                     HoldState::Lost(why) => return String::from(why),
+                    HoldState::Moved => return String::from(MOVED),
+                    // It does not end with the member's lease.
+                    HoldState::Recorded(_) => u64::MAX,
                     HoldState::Until(until_ns) => {
                         until_ns.saturating_sub(now_ns()).saturating_sub(session.margin_ns)
                     }
@@ -148,7 +202,10 @@ impl HoldGuard {
             Some(HoldState::Lost(why)) => {
                 Err(Error::Lost { name: self.name.to_string(), reason: String::from(why) })
             }
-            Some(HoldState::Until(_)) | None => Ok(()),
+            Some(HoldState::Moved) => {
+                Err(Error::Lost { name: self.name.to_string(), reason: String::from(MOVED) })
+            }
+            Some(HoldState::Until(_) | HoldState::Recorded(_)) | None => Ok(()),
         }
     }
 

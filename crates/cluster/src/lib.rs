@@ -57,12 +57,12 @@ pub use error::{Error, OptionError, Result};
 pub use hold_guard::HoldGuard;
 pub use join_token::{JoinToken, JoinTokenError};
 pub use lockkeeper_member::{
-    Acquisition, ClusterSettings, LONGEST_NAME, LockList, LockMode, LockName, LockStatus, MemberId, Node,
-    Participant, Proof, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View, WaitCause,
-    WaitExplanation, WaitGraph,
+    Acquisition, ClusterSettings, LONGEST_NAME, LONGEST_PAYLOAD, LockList, LockMode, LockName, LockStatus,
+    MemberId, Node, Participant, Proof, Query, Reply, SessionId, SettingsError, ToClient, ToMember, View,
+    WaitCause, WaitExplanation, WaitGraph,
 };
 pub use lockkeeper_system::lease_clock::now_ns;
-pub use member::{Member, Voters};
+pub use member::{AdoptedSession, Member, Voters};
 pub use net::Error as NetError;
 pub use net::authority::{self, Authority, AuthorityError};
 pub use net::tls::{Pem, Tls, TlsError};

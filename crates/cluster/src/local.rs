@@ -3,10 +3,13 @@
 //! They are [resident](lockkeeper_member::Member::open_resident) clients: their holds are valid while the member's own
 //! lease runs. No message is sent and no lease is renewed per session, so idle sessions cost nothing, however many
 //! there are.
+//!
+//! A hold with a [payload](crate::HoldGuard::record) is recorded, and then it outlives the member: another one adopts it, and
+//! its driver takes it over with the payload. Until then the hold does not end with the member's lease.
 
 use lockkeeper_member::{Ended, Fence, LockName, SessionId, ToClient};
 use lockkeeper_session::{ClientSession, Progress};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::{oneshot, watch};
 use tracing::Span;
 
@@ -46,13 +49,36 @@ struct LocalHold {
     lease: u64,
     /// The reason for the loss, once the loss was detected.
     lost: Option<&'static str>,
+    /// Whether the table contains a record of the hold.
+    recorded: bool,
+    /// Whether another member has adopted the hold, or will.
+    moved: bool,
+    /// The end of the last promise that outlives the member's lease; 0 if there was none.
+    promised_until_ns: u64,
+}
+
+/// A hold that this member has adopted.
+pub(crate) struct AdoptedHold {
+    /// The client to which the hold belongs now.
+    pub client: u64,
+    pub number: u64,
+    pub fence: Option<Fence>,
+    pub lock: LockName,
+    pub payload: Vec<u8>,
+    /// When its session ends if no caller takes it over.
+    pub until_ns: u64,
 }
 
 /// The state of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldState {
-    /// Valid until this time on the lease clock. No conflicting request is granted before it.
+    /// Valid until this time on the lease clock, and as long as the member's lease is renewed. No conflicting request is
+    /// granted before it.
     Until(u64),
+    /// Recorded: the hold does not end with the member's lease. It was promised until this time.
+    Recorded(u64),
+    /// Another member has adopted it.
+    Moved,
     /// Lost, for this reason.
     Lost(&'static str),
 }
@@ -90,6 +116,8 @@ pub(crate) struct LocalClient {
     pub open_in: Option<u64>,
     waiting: BTreeMap<u64, LocalWaiter>,
     held: BTreeMap<u64, LocalHold>,
+    /// Released holds whose records have not ended yet.
+    releasing: BTreeSet<u64>,
     /// Notifies tasks that watch a hold that something was lost.
     changes: watch::Sender<()>,
     /// Number of acquisitions that have ended since the session last discarded ended ones.
@@ -111,6 +139,7 @@ impl LocalClient {
             open_in: None,
             waiting: BTreeMap::new(),
             held: BTreeMap::new(),
+            releasing: BTreeSet::new(),
             changes: watch::Sender::new(()),
             ended: 0,
             lost: None,
@@ -124,9 +153,19 @@ impl LocalClient {
     /// Handles the member's answer about an acquisition. Returns `true` if it was granted but the lease is too short to
     /// notify the waiter now.
     pub fn receive(&mut self, lease: LocalLease, message: ToClient, counts: &mut Counts) -> bool {
+        if let ToClient::Recorded { number, .. } = message {
+            if let Some(hold) = self.held.get_mut(&number) {
+                hold.recorded = true;
+            }
+            self.changes.send_replace(());
+            return false;
+        }
         let (ToClient::Granted { number, .. } | ToClient::Ended { number, .. }) = message else {
             return false;
         };
+        if self.releasing.remove(&number) {
+            self.changes.send_replace(());
+        }
         // Resident sessions have no delegations, so there is nothing to send back.
         let _ = self.session.receive(lease.now_ns, message);
         self.settle(lease, number, counts)
@@ -193,7 +232,46 @@ impl LocalClient {
 
     /// Registers a hold whose holder has been notified.
     pub fn hold(&mut self, lease: LocalLease, number: u64) {
-        self.held.insert(number, LocalHold { since_ns: lease.now_ns, lease: lease.number, lost: None });
+        let hold = LocalHold {
+            since_ns: lease.now_ns,
+            lease: lease.number,
+            lost: None,
+            recorded: false,
+            moved: false,
+            promised_until_ns: 0,
+        };
+        self.held.insert(number, hold);
+    }
+
+    /// Adds a hold of this session that the member has adopted.
+    pub fn adopt(&mut self, lease: LocalLease, number: u64, fence: Option<Fence>) {
+        self.session.restore(number, fence);
+        self.hold(lease, number);
+        if let Some(hold) = self.held.get_mut(&number) {
+            hold.recorded = true;
+        }
+    }
+
+    /// Notes a promise of a recorded hold. Returns `false` if the hold is not recorded.
+    pub fn promise(&mut self, number: u64, until_ns: u64) -> bool {
+        let Some(hold) = self.held.get_mut(&number).filter(|hold| hold.recorded) else { return false };
+        hold.promised_until_ns = hold.promised_until_ns.max(until_ns);
+        true
+    }
+
+    /// Whether a hold is recorded.
+    pub fn is_recorded(&self, number: u64) -> bool {
+        self.held.get(&number).is_some_and(|hold| hold.recorded)
+    }
+
+    /// The end of the last promise of a hold that outlives the member's lease.
+    pub fn promised_until_ns(&self, number: u64) -> u64 {
+        self.held.get(&number).map_or(0, |hold| hold.promised_until_ns)
+    }
+
+    /// Whether a release is not acknowledged: the end of the record is not committed.
+    pub fn is_releasing(&self) -> bool {
+        !self.releasing.is_empty()
     }
 
     /// The waiting requests for a lock.
@@ -208,6 +286,9 @@ impl LocalClient {
         let state = self.hold_state(lease, number);
         let hold = self.held.remove(&number);
         self.session.release(number);
+        if hold.as_ref().is_some_and(|hold| hold.recorded && !hold.moved) {
+            self.releasing.insert(number);
+        }
         hold.map(|hold| (lease.now_ns.saturating_sub(hold.since_ns), state))
     }
 
@@ -217,8 +298,15 @@ impl LocalClient {
         if let Some(why) = hold.and_then(|hold| hold.lost) {
             return HoldState::Lost(why);
         }
+        if hold.is_some_and(|hold| hold.moved) {
+            return HoldState::Moved;
+        }
         match self.session.progress(number) {
             Some(Progress::Held(_)) => match hold {
+                Some(hold) if hold.recorded => {
+                    let lease_until_ns = if lease.runs() { lease.until_ns } else { 0 };
+                    HoldState::Recorded(hold.promised_until_ns.max(lease_until_ns))
+                }
                 Some(hold) if hold.lease == lease.number && lease.runs() => HoldState::Until(lease.until_ns),
                 Some(hold) if hold.lease != lease.number => HoldState::Lost(lease.ended),
                 _ => HoldState::Lost("the lease ran out"),
@@ -242,7 +330,7 @@ impl LocalClient {
                 next = Some(number);
                 break;
             }
-            if hold.lost.is_none() && hold.lease != lease.number {
+            if hold.lost.is_none() && !hold.recorded && hold.lease != lease.number {
                 hold.lost = Some(lease.ended);
                 lost.push(number);
             }
@@ -267,11 +355,18 @@ impl LocalClient {
         self.session = self.session.reopen(SessionId { number: id.number + 1, ..id });
         self.open_in = None;
         self.lost = Some(why);
+        self.releasing.clear();
+        let mut any_lost = false;
         for hold in self.held.values_mut() {
-            hold.lost.get_or_insert(why);
+            if hold.recorded && hold.lost.is_none() {
+                hold.moved = true;
+            } else {
+                hold.lost.get_or_insert(why);
+                any_lost = true;
+            }
         }
         self.changes.send_replace(());
-        !self.held.is_empty()
+        any_lost
     }
 
     /// Ends the session and all waiting requests: the member has stopped.

@@ -7,7 +7,7 @@ use crate::dispatch::{ConsensusTransport, Dispatcher, MemberQuery, QueryHandler}
 use crate::driver::Driver;
 use crate::engine::{ClientIdentity, ClientTransport, Engine, MemberStatus};
 use crate::error::{Error, OptionError, Result};
-use crate::hold_guard::LocalSession;
+use crate::hold_guard::{HoldGuard, LocalSession};
 use crate::local::warning_margin_ns;
 use crate::metrics;
 use crate::net::Net;
@@ -33,6 +33,14 @@ use tokio::task::AbortHandle;
 pub struct Member {
     inner: Arc<Inner>,
     session: Arc<LocalSession>,
+}
+
+/// A session in another member's process whose holds this member has adopted.
+pub struct AdoptedSession {
+    /// A handle on this member with the adopted session.
+    pub owner: Member,
+    /// The holds with their payloads.
+    pub holds: Vec<(HoldGuard, Vec<u8>)>,
 }
 
 struct Inner {
@@ -176,6 +184,49 @@ impl Member {
     /// session do not affect other sessions.
     pub fn new_owner(&self) -> Self {
         Self { inner: self.inner.clone(), session: new_session(&self.inner) }
+    }
+
+    /// The holds that this member has adopted since the last call, by session. The caller takes them over: dropping a
+    /// guard releases its lock.
+    pub fn take_adopted(&self) -> Vec<AdoptedSession> {
+        let mut sessions: Vec<AdoptedSession> = Vec::new();
+        for adopted in self.inner.engine.take_adopted() {
+            let place = sessions.iter().position(|session| session.owner.session.client == adopted.client);
+            let place = place.unwrap_or_else(|| {
+                let session = session_of(&self.inner, adopted.client);
+                sessions.push(AdoptedSession {
+                    owner: Self { inner: self.inner.clone(), session },
+                    holds: Vec::new(),
+                });
+                sessions.len() - 1
+            });
+            let AdoptedSession { owner, holds } = &mut sessions[place];
+            let guard = HoldGuard::new(
+                owner.session.clone(),
+                adopted.number,
+                adopted.fence,
+                adopted.lock.name.clone(),
+            );
+            holds.push((guard, adopted.payload));
+        }
+        sessions
+    }
+
+    /// Notifies when there are [adopted](Self::take_adopted) holds.
+    pub fn adoptions(&self) -> watch::Receiver<u64> {
+        self.inner.engine.adoptions()
+    }
+
+    /// Resolves when no release of this handle's session waits for the end of its record.
+    pub async fn releases_done(&self) {
+        let (engine, client) = (&self.session.engine, self.session.client);
+        let mut changes = engine.losses(client);
+        loop {
+            changes.mark_unchanged();
+            if !engine.is_releasing(client) || changes.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// The current session of this handle, as a [query](Self::query_all) names it. A new one follows when it is lost.
@@ -496,9 +547,13 @@ impl Member {
 }
 
 fn new_session(inner: &Arc<Inner>) -> Arc<LocalSession> {
+    session_of(inner, inner.engine.open())
+}
+
+fn session_of(inner: &Arc<Inner>, client: u64) -> Arc<LocalSession> {
     let engine = inner.engine.clone();
     let margin_ns = warning_margin_ns(engine.settings().lease_ns);
-    Arc::new(LocalSession { client: engine.open(), engine, _member: inner.clone(), margin_ns })
+    Arc::new(LocalSession { client, engine, _member: inner.clone(), margin_ns })
 }
 
 /// Stops the member when consensus fails: without consensus there are no views and no leases.

@@ -218,9 +218,10 @@ impl Daemon {
 
     /// Ends at once, as in a crash: the other members wait until its lease has expired.
     pub async fn stop(mut self) {
+        // The member first: nothing that ends below releases a lock any more.
+        self.context.member.clone().stop().await;
         drop(self.http.take());
         self.tasks.shutdown().await;
-        self.context.member.clone().stop().await;
     }
 }
 

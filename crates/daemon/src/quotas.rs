@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use lockkeeper_cluster::Member;
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -227,6 +227,21 @@ impl Quotas {
         Ok(Charge { quotas: self.clone(), who: who.clone(), resource })
     }
 
+    /// Charges an adopted session to its principal. The limit was checked when the session was created, at another daemon.
+    pub fn adopt_session(self: &Arc<Self>, who: &Arc<str>) -> Charge {
+        let state = &mut *self.state();
+        let resource = Resource::Sessions;
+        state.principals.entry(who.clone()).or_default().counts[resource as usize] += 1;
+        state.total[resource as usize] += 1;
+        Charge { quotas: self.clone(), who: who.clone(), resource }
+    }
+
+    /// Charges the wait of an adopted hold, like [`adopt_session`](Self::adopt_session).
+    pub fn adopt_wait(self: &Arc<Self>, who: &Arc<str>, lock: &str) -> LockCharge {
+        let state = &mut *self.state();
+        self.charge_wait(state, who, lock)
+    }
+
     /// Charges a wait for a lock until the returned charge is dropped. The wait becomes a hold once it is
     /// granted.
     pub fn wait(self: &Arc<Self>, who: &Arc<str>, lock: &str) -> Result<LockCharge, Exceeded> {
@@ -241,12 +256,19 @@ impl Quotas {
             if is_new { self.check(state, who, Resource::Names, names) } else { Ok(()) }
         });
         checked.map_err(|exceeded| self.refuse(exceeded))?;
-        state.total[Resource::Names as usize] += usize::from(is_new);
+        Ok(self.charge_wait(state, who, lock))
+    }
+
+    fn charge_wait(self: &Arc<Self>, state: &mut State, who: &Arc<str>, lock: &str) -> LockCharge {
+        let name = self.hasher.hash_one(lock);
         let usage = state.principals.entry(who.clone()).or_default();
-        *usage.names.entry(name).or_default() += 1;
+        let uses = usage.names.entry(name);
+        let is_new = matches!(uses, Entry::Vacant(_));
+        *uses.or_default() += 1;
         usage.counts[Resource::Waits as usize] += 1;
+        state.total[Resource::Names as usize] += usize::from(is_new);
         state.total[Resource::Waits as usize] += 1;
-        Ok(LockCharge { quotas: self.clone(), who: who.clone(), name, held: false })
+        LockCharge { quotas: self.clone(), who: who.clone(), name, held: false }
     }
 
     /// Follows the views of the member: a view change drops idle locks from its table. Call this before

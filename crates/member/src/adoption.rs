@@ -43,6 +43,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                     was_delegated: false,
                     in_use: true,
                     tag: record.tag.clone(),
+                    payload: record.payload.clone(),
                     since_ns: self.config.clock_ns(record.since_ms).min(now),
                     longest_until_ns,
                     revoked_until_ns: None,
@@ -55,6 +56,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
         self.set(record.acquisition, Stage::Held(lock));
         self.recording.adopt(record.acquisition, lock);
+        if id.is_resident() {
+            self.adopted_residents.push(record.clone());
+        }
     }
 
     /// Creates the session of an adopted hold, or raises the generation of one that was adopted with an earlier start.
@@ -63,6 +67,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let session = self.sessions.entry(id).or_insert_with(|| Session {
             generation,
             proof: record.proof,
+            resident: id.is_resident(),
             ..Session::default()
         });
         if session.generation == generation {
@@ -73,7 +78,15 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         session.adopted_in = epoch;
         session.last_message_ns = now;
         session.durably_promised_ns = if owes { Some(now) } else { None };
-        self.timers.insert((now + 1, Timer::Session(id)));
+        if !session.resident {
+            self.timers.insert((now + 1, Timer::Session(id)));
+        }
+    }
+
+    /// The holds of resident clients that this member has adopted since the last call. Its driver takes them over with
+    /// their payloads, and ends their sessions like those that it has opened.
+    pub fn take_adopted_residents(&mut self) -> Vec<HoldRecord> {
+        core::mem::take(&mut self.adopted_residents)
     }
 
     /// The answer to a keep-alive of a client that knows an older generation of its session: the holds that it still has.

@@ -6,8 +6,8 @@
 
 use crate::member::{Member, Message};
 use crate::{
-    Body, Bugs, Fence, Frame, LockContent, LockMessage, LockName, Node, Packet, Renewal, StartHold, ToMember,
-    View,
+    Body, Bugs, Fence, Frame, LONGEST_PAYLOAD, LockContent, LockMessage, LockName, Node, Packet, Renewal,
+    StartHold, ToMember, View,
 };
 use core::fmt;
 use lockkeeper_core::algorithms::gate::Gate;
@@ -178,7 +178,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
 fn check_start_hold(held: &StartHold) -> Verdict {
     let Some(record) = &held.adopted else { return check_hold(&held.lock, held.mode, held.units) };
     let same = record.lock == held.lock && record.mode == held.mode && record.home == held.node;
-    if !same || record.tag.check().is_err() || record.acquisition.session.is_resident() {
+    let is_resident = record.acquisition.session.is_resident();
+    let payload = record.payload.len();
+    if !same || record.tag.check().is_err() || is_resident != (payload > 0) || payload > LONGEST_PAYLOAD {
         return Err(FrameFault::Hold);
     }
     // Only the first acquisition of a hold counts.

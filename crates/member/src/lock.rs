@@ -50,6 +50,8 @@ pub(crate) struct Hold {
     /// Whether the client uses the hold, as far as the member knows: a delegation may be idle.
     pub in_use: bool,
     pub tag: Tag,
+    /// The payload of the record, for the hold of a resident client; empty if it must not be recorded.
+    pub payload: Vec<u8>,
     pub since_ns: u64,
     /// Deadline after which the hold is revoked, if the request set one.
     pub longest_until_ns: Option<u64>,
@@ -397,6 +399,7 @@ impl<P: MutualExclusion> Lock<P> {
             was_delegated: delegated_entries > 0,
             in_use: delegated_entries == 0,
             tag: waiter.tag,
+            payload: Vec::new(),
             since_ns: rules.now,
             longest_until_ns,
             revoked_until_ns: None,

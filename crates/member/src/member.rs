@@ -124,6 +124,8 @@ pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// Holds that may have to be recorded, each with the time since which it is in use.
     pub(crate) young_holds: VecDeque<(u64, Acquisition)>,
+    /// Adopted holds of resident clients that the driver has not taken over yet.
+    pub(crate) adopted_residents: Vec<crate::HoldRecord>,
     pub(crate) recording: Recording,
     /// Sessions at other members, of clients that are connected to this one.
     pub(crate) relays: BTreeMap<SessionId, Relay>,
@@ -207,6 +209,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             links_count_from_ns: 0,
             sessions: BTreeMap::new(),
             young_holds: VecDeque::new(),
+            adopted_residents: Vec::new(),
             recording: Recording::default(),
             relays: BTreeMap::new(),
             relayed_sessions: false,

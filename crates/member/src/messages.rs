@@ -189,9 +189,7 @@ pub struct StartHold {
 impl StartHold {
     /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let adopted = self.adopted.as_ref().map_or(0, |record| {
-            record.lock.name.len() + record.tag.owner.len() + record.tag.purpose.len() + 128
-        });
+        let adopted = self.adopted.as_ref().map_or(0, |record| record.bytes());
         self.lock.name.len() + 32 + adopted
     }
 }

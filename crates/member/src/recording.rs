@@ -16,8 +16,8 @@ use crate::member::{Member, Message};
 use crate::session::Stage;
 use crate::table::LockId;
 use crate::{
-    Acquisition, BugSwitch, Bugs, HoldRecord, Out, PortRequest, RecordChange, RecordOutcome, RecordWrite,
-    ToClient,
+    Acquisition, BugSwitch, Bugs, HoldRecord, LONGEST_PAYLOAD, Out, PortRequest, RecordChange, RecordOutcome,
+    RecordWrite, SessionId, ToClient,
 };
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -44,6 +44,8 @@ pub(crate) struct Recording {
     records: BTreeMap<Acquisition, (LockId, RecordState)>,
     /// The records whose state is to be written.
     wanted: BTreeSet<Acquisition>,
+    /// The records in the table whose payload has changed since it was written.
+    changed: BTreeSet<Acquisition>,
     /// The write in progress, and when it was sent.
     in_progress: Option<(RecordWrite, u64)>,
     sequence: u64,
@@ -77,7 +79,10 @@ impl Recording {
     pub fn begin_view(&mut self) {
         if let Some((write, _)) = self.in_progress.take() {
             let known = write.changes.iter().map(RecordChange::acquisition);
-            self.wanted.extend(known.filter(|acquisition| self.records.contains_key(acquisition)));
+            for acquisition in known.filter(|acquisition| self.records.contains_key(acquisition)) {
+                self.wanted.insert(acquisition);
+                self.changed.insert(acquisition);
+            }
         }
         self.refused_in = None;
     }
@@ -88,6 +93,16 @@ impl Recording {
             self.records.insert(acquisition, (lock, RecordState::Wanted { proposed: false }));
             self.wanted.insert(acquisition);
         }
+    }
+
+    /// Wants a record to be written again, with the present payload. Returns `false` if there is none yet.
+    fn want_change(&mut self, acquisition: Acquisition) -> bool {
+        let has_record = self.has(acquisition);
+        if has_record {
+            self.changed.insert(acquisition);
+            self.wanted.insert(acquisition);
+        }
+        has_record
     }
 
     /// Begins to end the record of an acquisition. Returns whether the table may contain one.
@@ -128,9 +143,53 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(hold) = active.hold_mut(acquisition) else { return };
-        if hold.in_use && hold.ttl_ns > 0 && hold.revoked_until_ns.is_none() {
+        let has_payload = !acquisition.session.is_resident() || !hold.payload.is_empty();
+        if hold.in_use && hold.ttl_ns > 0 && has_payload && hold.revoked_until_ns.is_none() {
             self.recording.want(acquisition, id);
         }
+    }
+
+    /// Asks for a record of the hold of a resident client, or changes the payload of its record. The driver learns of the
+    /// record by [`ToClient::Recorded`]. Returns `false` if the client does not hold the lock, or the payload is empty or
+    /// too long.
+    pub fn record_resident(
+        &mut self,
+        now: u64,
+        acquisition: Acquisition,
+        ttl_ns: u64,
+        payload: Vec<u8>,
+    ) -> bool {
+        let Some(&Stage::Held(id)) = self.stage(acquisition) else { return false };
+        let ttl_ns = self.config.cluster.ttl_in_force_ns(ttl_ns);
+        if payload.is_empty() || payload.len() > LONGEST_PAYLOAD || !acquisition.session.is_resident() {
+            return false;
+        }
+        let active = self.locks.get_mut(id).active.as_mut();
+        let Some(hold) = active.and_then(|active| active.hold_mut(acquisition)) else { return false };
+        hold.payload = payload;
+        hold.ttl_ns = ttl_ns;
+        if !self.recording.want_change(acquisition) {
+            self.young_holds.push_back((now, acquisition));
+        }
+        true
+    }
+
+    /// Whether the table contains the record of a hold with its present payload.
+    pub fn is_record_current(&self, acquisition: Acquisition) -> bool {
+        let Recording { changed, in_progress, .. } = &self.recording;
+        let is_of = |change: &RecordChange| change.acquisition() == acquisition;
+        let written = in_progress.as_ref().is_some_and(|(write, _)| write.changes.iter().any(is_of));
+        self.recording.is_committed(acquisition) && !changed.contains(&acquisition) && !written
+    }
+
+    /// Promises the recorded holds of a resident client for their time to live from now on. Returns `false` if this
+    /// member can promise nothing at the moment: it has no lease, or changes its view.
+    pub fn promise_resident(&mut self, now: u64, id: SessionId) -> bool {
+        let may_promise = self.running().is_some() && now < self.lease_until_ns && self.promises(now);
+        let session = self.sessions.get_mut(&id).filter(|session| session.resident && !session.ends);
+        let Some(session) = session.filter(|_| may_promise) else { return false };
+        session.durably_promised_ns = session.durably_promised_ns.max(Some(now));
+        true
     }
 
     /// Proposes the next write, or repeats the one in progress if it is not answered.
@@ -172,9 +231,13 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
 
     /// The change that an acquisition needs.
     fn change_of(&mut self, acquisition: Acquisition) -> Option<RecordChange> {
+        let changed = self.recording.changed.remove(&acquisition);
         let (id, state) = self.recording.records.get_mut(&acquisition)?;
         match state {
-            RecordState::Committed { .. } => None,
+            RecordState::Committed { .. } => {
+                let id = *id;
+                self.record_of(id, acquisition).filter(|_| changed).map(RecordChange::Record)
+            }
             RecordState::Ending => Some(RecordChange::End(acquisition)),
             RecordState::Wanted { proposed } => {
                 *proposed = true;
@@ -203,6 +266,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             since_ms: self.config.unix_ms(hold.since_ns),
             tag: hold.tag.clone(),
             proof: session.proof,
+            payload: hold.payload.clone(),
             home: self.me,
             epoch: 0,
             adopted: false,
@@ -244,10 +308,12 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         match (change, outcome) {
             (_, RecordOutcome::Refused) if held || matches!(change, RecordChange::End(_)) => {
                 self.recording.wanted.insert(acquisition);
+                self.recording.changed.insert(acquisition);
             }
             // Neither this proposal nor an earlier one was accepted, and none is in progress.
             (_, RecordOutcome::Refused) | (_, RecordOutcome::Ended) => {
                 self.recording.records.remove(&acquisition);
+                self.recording.changed.remove(&acquisition);
                 self.record_ended(now, id, acquisition, out);
             }
             (_, RecordOutcome::Recorded) if held => self.report_record(now, acquisition, out),

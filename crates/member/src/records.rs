@@ -41,6 +41,9 @@ pub struct HoldRecord {
     pub tag: Tag,
     /// The proof of the session's client.
     pub proof: Proof,
+    /// What the driver of the home has stored with the hold of a [resident](crate::resident) client, for the driver of the
+    /// member that adopts it. Empty for other clients.
+    pub payload: Vec<u8>,
     /// The member whose session holds the lock.
     pub home: Node,
     /// The epoch in which the home recorded or adopted the hold.
@@ -49,10 +52,20 @@ pub struct HoldRecord {
     pub adopted: bool,
 }
 
+/// The longest [payload](HoldRecord::payload), in bytes.
+pub const LONGEST_PAYLOAD: usize = 8 * 1024;
+
+impl HoldRecord {
+    /// Approximate size in the log and in frames, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock.name.len() + self.tag.owner.len() + self.tag.purpose.len() + self.payload.len() + 128
+    }
+}
+
 /// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordChange {
-    /// Adds a record. Home and epoch are those of the write.
+    /// Adds a record, or changes the payload of one. Home and epoch are those of the write.
     Record(HoldRecord),
     /// Removes the record of this acquisition.
     End(Acquisition),
@@ -70,10 +83,7 @@ impl RecordChange {
     /// Approximate size in the log, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Record(record) => {
-                let HoldRecord { lock, tag, .. } = record;
-                lock.name.len() + tag.owner.len() + tag.purpose.len() + 128
-            }
+            Self::Record(record) => record.bytes(),
             Self::End(_) => 24,
         }
     }
@@ -154,7 +164,13 @@ impl HoldTable {
                     self.records.insert(record.acquisition, record);
                     return RecordOutcome::Recorded;
                 }
-                if known == Some(write.home) { RecordOutcome::Recorded } else { RecordOutcome::Refused }
+                if known != Some(write.home) {
+                    return RecordOutcome::Refused;
+                }
+                if let Some(known) = self.records.get_mut(&record.acquisition).filter(|_| !again) {
+                    known.payload.clone_from(&record.payload);
+                }
+                RecordOutcome::Recorded
             }
             RecordChange::End(acquisition) => {
                 if known.is_some_and(|home| home != write.home) {
@@ -208,6 +224,7 @@ mod tests {
             since_ms: 0,
             tag: Tag::default(),
             proof: Proof::default(),
+            payload: Vec::new(),
             home: node(0),
             epoch: 0,
             adopted: false,
@@ -240,6 +257,24 @@ mod tests {
         table.apply(&write(1, 5, 2, vec![RecordChange::End(acquisition(1))]), &newest);
         assert_eq!(table.apply(&first, &newest), [RecordOutcome::Refused]);
         assert_eq!(table.records().len(), 0);
+    }
+
+    #[test]
+    fn a_later_record_of_the_same_home_changes_the_payload() {
+        let (mut table, newest) = (HoldTable::default(), view(5, &[1, 2]));
+        let with = |payload: &[u8]| match record(1) {
+            RecordChange::Record(record) => {
+                vec![RecordChange::Record(HoldRecord { payload: payload.into(), ..record })]
+            }
+            end => vec![end],
+        };
+        let payload = |table: &HoldTable| table.records().next().map(|record| record.payload.clone());
+        let first = write(1, 5, 1, with(b"old"));
+        table.apply(&first, &newest);
+        assert_eq!(table.apply(&write(1, 5, 2, with(b"new")), &newest), [RecordOutcome::Recorded]);
+        assert_eq!(table.apply(&first, &newest), [RecordOutcome::Recorded], "a late duplicate");
+        assert_eq!(table.apply(&write(2, 5, 1, with(b"other")), &newest), [RecordOutcome::Refused]);
+        assert_eq!(payload(&table).as_deref(), Some(b"new".as_slice()));
     }
 
     #[test]

@@ -41,6 +41,7 @@ fn record() -> HoldRecord {
         since_ms: 94,
         tag: tag(),
         proof: Proof([95; 16]),
+        payload: vec![96, 97],
         home: node(2),
         epoch: 7,
         adopted: true,

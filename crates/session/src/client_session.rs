@@ -164,6 +164,12 @@ impl<B: Bugs> ClientSession<B> {
         self.next
     }
 
+    /// Adds a hold that another driver has acquired in this session.
+    pub fn restore(&mut self, number: u64, fence: Option<Fence>) {
+        self.next = self.next.max(number);
+        self.acquisitions.insert(number, Progress::Held(fence));
+    }
+
     /// Releases a lock, or cancels the request.
     pub fn release(&mut self, number: u64) {
         self.delegations.remove(&number);

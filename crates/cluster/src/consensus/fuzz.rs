@@ -1,7 +1,7 @@
 //! Fuzzing of the queries about consensus, and of their answers.
 
 use super::state::State;
-use super::types::{Entry, LogId, StoreNode, Vote};
+use super::types::{Entry, LogId, Proposal, StoreNode, Vote};
 use super::wire::{ConsensusQuery, QueryMessage, ReplyMessage, Rpc, StoreStamp, read, write};
 use lockkeeper_member::{MemberId, View};
 use openraft::raft::{AppendEntriesRequest, VoteRequest};
@@ -39,7 +39,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let entries = vec![
         entry(0, EntryPayload::Membership(Membership::new(vec![[5].into()], nodes))),
         entry(1, EntryPayload::Blank),
-        entry(2, EntryPayload::Normal(View { epoch: 1, term: 1, ..View::none() })),
+        entry(2, EntryPayload::Normal(Proposal::View(View { epoch: 1, term: 1, ..View::none() }))),
     ];
     let vote = Vote::new_committed(1, 5);
     let append = AppendEntriesRequest { vote, prev_log_id: None, entries, leader_commit: None };

@@ -102,6 +102,7 @@ fn write() -> RecordWrite {
         since_ms: 98,
         tag: Tag { owner: "web-3".into(), purpose: "backup".into() },
         proof: Proof([99; 16]),
+        payload: vec![100, 101],
         home: Node { id: MemberId(1), incarnation: 1001 },
         epoch: 7,
         adopted: true,

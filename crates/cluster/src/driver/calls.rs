@@ -1,13 +1,13 @@
 //! The calls into a running member: from the API, the network and consensus.
 
-use super::{Driver, Message, random};
+use super::{Driver, Message};
 use crate::consensus::Consensus;
 use crate::engine::{
     ClientIdentity, ClientTransport, Environment, FrameError, Immediate, LEAVING, LocalSessions, LockTable,
     MemberStatus, Operations, ProposalError, RemoteClients,
 };
 use crate::error::{Error, Result};
-use crate::local::{HoldState, LocalClient};
+use crate::local::{AdoptedHold, HoldState, LocalClient};
 use crate::metrics::{Metrics, message_name, seconds};
 use crate::net::Net;
 use crate::not_serving::NotServing;
@@ -27,13 +27,7 @@ use tracing::Span;
 impl<P: MutualExclusion> LocalSessions for Driver<P> {
     fn open(&self) -> u64 {
         let state = &mut *self.turn();
-        // The number is random. It need not be secret: clients outside of this process cannot use numbers of resident
-        // clients.
-        let mut client = random().unwrap_or_else(|_| state.next_client.wrapping_add(1)) | SessionId::RESIDENT;
-        while state.locals.contains_key(&client) {
-            client = client.wrapping_add(1) | SessionId::RESIDENT;
-        }
-        state.next_client = client;
+        let client = Self::free_number(state);
         // The first request opens the session at the member, so an idle client costs the member nothing.
         state.locals.insert(client, LocalClient::new(SessionId { client, number: 0 }));
         client
@@ -44,6 +38,7 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         if let Some(local) = state.locals.remove(&client)
             && local.open_in == Some(state.incarnations)
         {
+            state.adopted_sessions.remove(&local.session.id());
             self.step(state, Event::Client(local.session.id(), Proof::default(), ToMember::Close));
         }
     }
@@ -117,9 +112,57 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         state.locals.get(&client).map_or(gone, |local| local.hold_state(lease, number))
     }
 
-    fn promised_until_ns(&self) -> u64 {
+    fn promised_until_ns(&self, client: u64, number: u64) -> u64 {
         let (now, state) = (now_ns(), self.lock());
-        now + state.member.lease_left_ns(now)
+        let lease_until_ns = now + state.member.lease_left_ns(now);
+        lease_until_ns.max(state.locals.get(&client).map_or(0, |local| local.promised_until_ns(number)))
+    }
+
+    fn record(&self, client: u64, number: u64, ttl: Duration, payload: Vec<u8>) -> bool {
+        let state = &mut *self.turn();
+        let Some(local) = state.locals.get(&client) else { return false };
+        let acquisition = Acquisition { session: local.session.id(), number };
+        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        let changes = local.is_recorded(number);
+        let held =
+            state.stopped.is_none() && state.member.record_resident(now_ns(), acquisition, ttl_ns, payload);
+        if held && changes {
+            // The next step writes the change at once: the caller waits for it.
+            self.step(state, Event::Tick);
+        }
+        held
+    }
+
+    fn is_recorded(&self, client: u64, number: u64) -> bool {
+        let state = self.lock();
+        let Some(local) = state.locals.get(&client).filter(|local| local.is_recorded(number)) else {
+            return false;
+        };
+        state.member.is_record_current(Acquisition { session: local.session.id(), number })
+    }
+
+    fn promise(&self, client: u64, number: u64, ttl: Duration) -> bool {
+        let state = &mut *self.lock();
+        let (now, serves) = (now_ns(), state.stopped.is_none());
+        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        let Some(local) = state.locals.get_mut(&client) else { return false };
+        local.is_recorded(number)
+            && serves
+            && state.member.promise_resident(now, local.session.id())
+            && local.promise(number, now.saturating_add(ttl_ns))
+    }
+
+    fn is_releasing(&self, client: u64) -> bool {
+        let state = self.lock();
+        state.stopped.is_none() && state.locals.get(&client).is_some_and(LocalClient::is_releasing)
+    }
+
+    fn take_adopted(&self) -> Vec<AdoptedHold> {
+        std::mem::take(&mut self.lock().adopted)
+    }
+
+    fn adoptions(&self) -> watch::Receiver<u64> {
+        self.adoptions.subscribe()
     }
 
     fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence> {

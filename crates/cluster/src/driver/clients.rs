@@ -1,11 +1,11 @@
 //! The clients in this process: the lease that all of them share, and the loss of their holds when it ends.
 
-use super::{Driver, State};
+use super::{Driver, State, random};
 use crate::engine::LEAVING;
 use crate::error::{Error, Result};
-use crate::local::{Counts, LocalLease, warning_margin_ns};
+use crate::local::{AdoptedHold, Counts, LocalClient, LocalLease, warning_margin_ns};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Event, NotOpened, Proof, ToMember};
+use lockkeeper_member::{Event, NotOpened, Proof, SessionId, ToMember};
 use lockkeeper_system::lease_clock::now_ns;
 
 /// Maximum number of clients, and of holds of each, that are examined before the lock is released to other threads.
@@ -149,6 +149,71 @@ impl<P: MutualExclusion> Driver<P> {
             local.open_in = Some(state.incarnations);
         }
         Ok(())
+    }
+
+    /// Makes clients in this process of the holds that the member has adopted from other members' processes. Their
+    /// sessions get numbers of their own here: an earlier client of this process may have had theirs.
+    pub(super) fn adopt_locals(&self, state: &mut State<P>) {
+        let records = state.member.take_adopted_residents();
+        if records.is_empty() {
+            return;
+        }
+        let (now, incarnations) = (now_ns(), state.incarnations);
+        let lease = self.lease(state, now);
+        for record in records {
+            let session = record.acquisition.session;
+            let client = match state.adopted_sessions.get(&session) {
+                Some(&client) => client,
+                None => {
+                    let client = Self::free_number(state);
+                    let open_in = Some(incarnations);
+                    let mut local = LocalClient::new(session);
+                    local.open_in = open_in;
+                    state.locals.insert(client, local);
+                    state.adopted_sessions.insert(session, client);
+                    client
+                }
+            };
+            let number = record.acquisition.number;
+            if let Some(local) = state.locals.get_mut(&client) {
+                local.adopt(lease, number, record.fence);
+            }
+            state.adopted.push(AdoptedHold {
+                client,
+                number,
+                fence: record.fence,
+                lock: record.lock,
+                payload: record.payload,
+                until_ns: now.saturating_add(2 * record.ttl_ns),
+            });
+        }
+        tracing::info!(member = %self.me, holds = state.adopted.len(), "adopted holds of this cluster's other daemons");
+        self.adoptions.send_modify(|changes| *changes += 1);
+    }
+
+    /// A random number for a client in this process. It need not be secret: clients outside of this process cannot use
+    /// numbers of resident clients.
+    pub(super) fn free_number(state: &mut State<P>) -> u64 {
+        let mut client = random().unwrap_or_else(|_| state.next_client.wrapping_add(1)) | SessionId::RESIDENT;
+        while state.locals.contains_key(&client) {
+            client = client.wrapping_add(1) | SessionId::RESIDENT;
+        }
+        state.next_client = client;
+        client
+    }
+
+    /// Ends the sessions of adopted holds that no caller has taken over: this process does not serve such clients.
+    pub(super) fn end_unclaimed(&self, state: &mut State<P>, now: u64) {
+        if state.adopted.iter().all(|hold| now < hold.until_ns) {
+            return;
+        }
+        let over: Vec<AdoptedHold> = state.adopted.extract_if(.., |hold| now >= hold.until_ns).collect();
+        for hold in over {
+            if let Some(local) = state.locals.remove(&hold.client) {
+                state.adopted_sessions.remove(&local.session.id());
+                self.step(state, Event::Client(local.session.id(), Proof::default(), ToMember::Close));
+            }
+        }
     }
 
     /// Ends a client's session because the member leaves.

@@ -14,13 +14,13 @@ use crate::config::ConfigError;
 use crate::consensus::Consensus;
 use crate::engine::ClientTransport;
 use crate::error::{Error, Result};
-use crate::local::{Counts, LocalClient};
+use crate::local::{AdoptedHold, Counts, LocalClient};
 use crate::metrics::{self, Metrics, message_name, result_label, seconds};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Proof, Reply,
-    ToClient,
+    SessionId, ToClient,
 };
 use lockkeeper_system::lease_clock::now_ns;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -68,6 +68,10 @@ struct State<P: MutualExclusion> {
     stale: VecDeque<(u64, u64)>,
     /// Granted acquisitions whose waiters are not notified yet, because the lease was too short.
     unreported: Vec<(u64, u64)>,
+    /// Adopted holds that no caller has taken over yet.
+    adopted: Vec<AdoptedHold>,
+    /// The clients in this process that have taken over adopted sessions.
+    adopted_sessions: HashMap<SessionId, u64>,
     /// The time at which the timer wakes.
     armed_ns: u64,
     serving: bool,
@@ -90,6 +94,8 @@ pub(crate) struct Driver<P: MutualExclusion> {
     status_changes: watch::Sender<u64>,
     /// Changes when the lease is about to end. Tasks that watch a hold check it then, and need no timers of their own.
     expiring: watch::Sender<u64>,
+    /// Changes when the member has adopted holds of clients in other members' processes.
+    adoptions: watch::Sender<u64>,
     /// The number of the next change of the table. Changes are recorded from the first subscription on.
     table_versions: watch::Sender<u64>,
     metrics: Metrics,
@@ -126,6 +132,8 @@ impl<P: MutualExclusion> Driver<P> {
             incarnations: 0,
             stale: VecDeque::new(),
             unreported: Vec::new(),
+            adopted: Vec::new(),
+            adopted_sessions: HashMap::new(),
             armed_ns: 0,
             serving: false,
             leaving: false,
@@ -142,6 +150,7 @@ impl<P: MutualExclusion> Driver<P> {
             timer: Notify::new(),
             status_changes: watch::Sender::new(0),
             expiring: watch::Sender::new(0),
+            adoptions: watch::Sender::new(0),
             table_versions: watch::Sender::new(0),
             metrics: Metrics::new(),
         });
@@ -221,16 +230,17 @@ impl<P: MutualExclusion> Driver<P> {
         }
         let lease = self.lease(state, now);
         for (session, message) in out.clients.drain(..) {
+            let client = state.adopted_sessions.get(&session).copied().unwrap_or(session.client);
             if let Some((remote, _)) = state.remotes.get(&session.client) {
                 remote.deliver(session, message);
-            } else if let Some(local) = state.locals.get_mut(&session.client)
+            } else if let Some(local) = state.locals.get_mut(&client)
                 && local.session.id() == session
             {
                 if message == ToClient::NoSession {
-                    ended.push(session.client);
+                    ended.push(client);
                 } else if let ToClient::Granted { number, .. } = message {
                     if local.receive(lease, message, &mut counts) {
-                        state.unreported.push((session.client, number));
+                        state.unreported.push((client, number));
                     }
                 } else {
                     local.receive(lease, message, &mut counts);
@@ -359,6 +369,7 @@ impl<P: MutualExclusion> Driver<P> {
                 // Keep only the numbers of the new view: this very step may have sent messages in it, and these may
                 // have to be retransmitted.
                 state.sent.retain(|_, &mut (of, _)| of == epoch);
+                self.adopt_locals(state);
                 self.status_changes.send_modify(|changes| *changes += 1);
             }
             Note::Excluded if !state.leaving => self.begin_again(state),
@@ -433,6 +444,7 @@ impl<P: MutualExclusion> Driver<P> {
         self.step(state, Event::Tick);
         self.examine_some_clients(state);
         let now = now_ns();
+        self.end_unclaimed(state, now);
         let lease_ns = self.warn_of_end(state, now);
         // If clients remain to be examined, call again at once. Other threads get the lock in between.
         let stale_ns = if state.stale.is_empty() { u64::MAX } else { now };

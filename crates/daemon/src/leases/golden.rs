@@ -1,5 +1,6 @@
 //! The bytes of the messages between daemons. A change of `tests/golden/leases.txt` raises [`VERSION`].
 
+use super::adoption::HoldPayload;
 use super::id::LeaseId;
 use super::messages::{
     ChunkKind, DaemonReply, DaemonRequest, Disposition, LeasePresence, TableChunk, TableRange, VERSION,
@@ -131,7 +132,7 @@ fn replies() -> Vec<(&'static str, DaemonReply)> {
     every_variant!(DaemonReply {
         "done": DaemonReply::Performed(Ok(_)) => DaemonReply::Performed(Ok(OperationReply::Revoked)),
         "failed": DaemonReply::Performed(Err(_)) => DaemonReply::Performed(Err(failed.clone())),
-        "has": DaemonReply::Has(_) => DaemonReply::Has(LeasePresence::Present),
+        "has": DaemonReply::Has(..) => DaemonReply::Has(LeasePresence::Present, Some(7)),
         "list": DaemonReply::List(_) => DaemonReply::List(vec![listed]),
         "holders": DaemonReply::Holders(_) => DaemonReply::Holders(vec![hold()]),
         "granted": DaemonReply::Acquire(Ok(Some(_))) => DaemonReply::Acquire(Ok(Some(hold()))),
@@ -209,6 +210,17 @@ fn bytes_of_messages_between_daemons_do_not_change() {
         one_hold: true,
         ends_with_loss: false,
     };
-    golden.values("terms", &[("all", terms)]);
+    golden.values("terms", &[("all", terms.clone())]);
+    let payload = HoldPayload {
+        lease: lease(),
+        terms,
+        creator: identity(Protocol::Etcd),
+        number: 54,
+        slot: Slot::Only,
+        value: vec![55],
+        version: 56,
+        revision: 57,
+    };
+    golden.bytes("payload", &payload.encode());
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/leases.txt");
 }

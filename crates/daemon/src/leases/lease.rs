@@ -1,5 +1,6 @@
 //! One lease: its deadline, holds and waits.
 
+use super::adoption::HoldPayload;
 use super::id::LeaseId;
 use super::messages::WaitOutcome;
 use super::operations::{
@@ -59,7 +60,7 @@ pub(super) struct LeaseEntry {
     pub number: u64,
     pub lock: String,
     pub charge: LockCharge,
-    slot: Slot,
+    pub slot: Slot,
     pub since: Instant,
     pub phase: EntryPhase,
     /// Number of requests that wait for the outcome.
@@ -101,6 +102,20 @@ impl Lease {
         Self { id, terms, creator, member, state, deadline_changed, account, _counted: counted }
     }
 
+    /// Creates a lease whose holds this daemon's member has adopted. Its client was promised at most its time to live, by
+    /// the daemon where it lived before.
+    pub fn adopted(
+        id: LeaseId,
+        terms: LeaseTerms,
+        creator: CallerIdentity,
+        member: Member,
+        counted: (GaugeGuard, Charge),
+    ) -> Self {
+        let lease = Self::new(id, terms, creator, member, counted);
+        lease.state().deadline_ns = Some(deadline_after(lease.terms.ttl));
+        lease
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,6 +126,11 @@ impl Lease {
             return Ok(());
         }
         Err(LeaseError::WrongOwner(self.id))
+    }
+
+    /// Resolves when the record of a hold is current. `None` if there is no such hold.
+    pub fn recorded(&self, number: u64) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.state().entries.get(&number)?.guard().map(HoldGuard::recorded)
     }
 
     /// A request to the member.
@@ -124,11 +144,36 @@ impl Lease {
         acquire.owner(self.terms.owner.clone()).purpose(request.purpose.clone())
     }
 
-    /// Extends the deadline. A lease that waits for its single hold has none.
-    pub fn keep_alive(&self, state: &mut State) {
+    /// Extends the deadline, and the promises of recorded holds. A lease that waits for its single hold has no deadline.
+    ///
+    /// The client relies on a recorded hold even if this daemon's member is excluded from the view, so a member that cannot
+    /// promise it any more must not extend the deadline: another member may have adopted the lease.
+    pub fn keep_alive(&self, state: &mut State) -> Result<(), LeaseError> {
+        if !self.promise(state) {
+            let valid = state.entries.values().filter_map(LeaseEntry::guard).any(HoldGuard::is_valid);
+            let why = "the member of the lease's daemon has no lease at the moment: repeat the request";
+            return if valid { Ok(()) } else { Err(LeaseError::MemberHasNoLease(String::from(why))) };
+        }
         if state.deadline_ns.is_some() {
             state.deadline_ns = Some(deadline_after(self.terms.ttl));
         }
+        Ok(())
+    }
+
+    /// The time for which this daemon keeps a recorded hold after a keep-alive, on its own clock: the time to live, or the
+    /// longest one that the cluster allows.
+    pub fn kept(&self) -> Duration {
+        let longest = Duration::from_nanos(self.member.settings().longest_ttl_ns);
+        drift::daemon_duration(self.terms.ttl).min(longest)
+    }
+
+    /// Promises the recorded holds for the time to live from now on, or for the longest time that the cluster allows.
+    /// Returns `false` if the member cannot promise them at the moment.
+    fn promise(&self, state: &State) -> bool {
+        let kept = self.kept();
+        let mut recorded =
+            state.entries.values().filter_map(LeaseEntry::guard).filter(|guard| guard.is_recorded());
+        recorded.all(|guard| guard.promise(kept))
     }
 
     pub fn status(&self, state: &State, op: &LeaseOperation) -> LeaseState {
@@ -143,9 +188,9 @@ impl Lease {
             session: None,
         };
         let guards = state.entries.values().filter_map(LeaseEntry::guard);
-        // All holds of a session are valid as long as the session is, except those that were taken away. All of them
-        // end with the lease.
-        let valid_for = guards.map(HoldGuard::valid_for).find(|valid_for| !valid_for.is_zero());
+        // The shortest promise of a hold that was not taken away: a hold that is not recorded yet ends with this daemon's
+        // member. All of them end with the lease.
+        let valid_for = guards.map(HoldGuard::valid_for).filter(|valid_for| !valid_for.is_zero()).min();
         status.valid_for = valid_for.map(|valid_for| drift::client_duration(valid_for).min(status.left));
         if let LeaseOperation::TimeToLive = op {
             status.holds = self.holds(state);
@@ -184,6 +229,31 @@ impl Lease {
     pub fn hold_now(&self, state: &State, number: u64) -> Option<Hold> {
         let hold = self.hold(number, state.entries.get(&number)?)?;
         Some(Hold { valid_for: hold.valid_for.min(self.left(state)), ..hold })
+    }
+
+    /// Inserts an adopted hold. Its client knows of it, or finds it by the same slot.
+    pub fn restore(&self, payload: HoldPayload, guard: HoldGuard, charge: LockCharge) {
+        let HoldPayload { number, slot, value, version, revision, .. } = payload;
+        let lock = String::from(guard.name());
+        let entry = LeaseEntry {
+            number,
+            lock: lock.clone(),
+            charge,
+            slot: slot.clone(),
+            since: Instant::now(),
+            phase: EntryPhase::Held(guard),
+            interest: 0,
+            claims: 1,
+            value,
+            version,
+            revision,
+            outcome: watch::Sender::new(None),
+        };
+        entry.outcome.send_replace(self.hold(number, &entry).map(Ok));
+        let mut state = self.state();
+        state.next = state.next.max(number + 1);
+        state.slots.insert((lock, slot), number);
+        state.entries.insert(number, entry);
     }
 
     pub fn summary(&self) -> LeaseSummary {

@@ -1,5 +1,6 @@
 //! The leases that live at this daemon.
 
+use super::adoption::follow_adoptions;
 use super::id::LeaseId;
 use super::lease::{EntryPhase, Lease, LeaseEntry, deadline_after};
 use super::local_wait::LocalWait;
@@ -27,19 +28,21 @@ const MOST_CHANGES: usize = 1 << 16;
 /// The leases that live at this daemon, with their holds and waits.
 pub(super) struct LocalLeases {
     pub context: Arc<DaemonContext>,
-    metrics: Arc<Metrics>,
+    pub metrics: Arc<Metrics>,
     leases: Mutex<HashMap<LeaseId, Registration>>,
-    quotas: Arc<Quotas>,
+    pub quotas: Arc<Quotas>,
     /// The holds of each lock.
     held: Mutex<HashMap<String, BTreeSet<(LeaseId, u64)>>>,
     /// The locks for which a hold of a lease has begun, ended or changed its value; the newest last.
     changed: Mutex<VecDeque<String>>,
     /// The number of the next such change.
     pub changes: watch::Sender<u64>,
-    me: Weak<Self>,
+    /// Notices of the member that it has adopted holds.
+    pub adoptions: Mutex<watch::Receiver<u64>>,
+    pub me: Weak<Self>,
 }
 
-enum Registration {
+pub(super) enum Registration {
     /// Reserved while other daemons are asked whether they have this id.
     Reserved,
     Created(Arc<Lease>),
@@ -47,7 +50,9 @@ enum Registration {
 
 impl LocalLeases {
     pub fn new(context: Arc<DaemonContext>, metrics: Arc<Metrics>, quotas: Arc<Quotas>) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+        let adoptions = Mutex::new(context.member.adoptions());
+        let local = Arc::new_cyclic(|me| Self {
+            adoptions,
             context,
             metrics,
             leases: Mutex::default(),
@@ -56,14 +61,17 @@ impl LocalLeases {
             changed: Mutex::default(),
             changes: watch::Sender::new(0),
             me: me.clone(),
-        })
+        });
+        tokio::spawn(follow_adoptions(local.me.clone()));
+        local
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Registration>> {
+    pub fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Registration>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn find(&self, id: LeaseId) -> Option<Arc<Lease>> {
+        self.adopt_pending();
         match self.leases().get(&id) {
             Some(Registration::Created(lease)) => Some(lease.clone()),
             Some(Registration::Reserved) | None => None,
@@ -71,6 +79,7 @@ impl LocalLeases {
     }
 
     pub fn presence(&self, id: LeaseId) -> LeasePresence {
+        self.adopt_pending();
         match self.leases().get(&id) {
             Some(Registration::Created(_)) => LeasePresence::Present,
             Some(Registration::Reserved) => LeasePresence::Reserved,
@@ -107,7 +116,7 @@ impl LocalLeases {
         held.into_iter().filter_map(hold).collect()
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<(LeaseId, u64)>>> {
+    pub fn held(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<(LeaseId, u64)>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +194,7 @@ impl LocalLeases {
                     return Err(LeaseError::NoSuchLease(id));
                 }
                 if let LeaseOperation::KeepAlive = op {
-                    lease.keep_alive(&mut state);
+                    lease.keep_alive(&mut state)?;
                 }
                 Ok(OperationReply::Status(lease.status(&state, &op)))
             }
@@ -226,6 +235,7 @@ impl LocalLeases {
         entry.revision = revision;
         entry.value = value;
         entry.version += 1;
+        lease.record(entry);
         let hold = lease.hold(number, entry).ok_or_else(not_held)?;
         drop(state);
         self.notify_change(&hold.lock);
@@ -303,6 +313,7 @@ impl LocalLeases {
                 entry.phase = EntryPhase::Held(guard);
                 entry.charge.grant();
                 self.held().entry(entry.lock.clone()).or_default().insert((lease.id, number));
+                lease.record(entry);
                 let hold = lease.hold(number, entry).expect("the phase was set to held");
                 tracing::debug!(fence = hold.fence, "granted");
                 let lock = hold.lock.clone();
@@ -376,6 +387,11 @@ impl LocalLeases {
     /// Handles the loss of a hold.
     fn lose(&self, lease: &Arc<Lease>, number: u64, why: &str) {
         let mut state = lease.state();
+        let guard = state.entries.get(&number).and_then(LeaseEntry::guard);
+        if guard.is_some_and(HoldGuard::has_moved) {
+            drop(state);
+            return self.forget_moved(lease);
+        }
         let Some(entry) = state.remove(number) else { return };
         state.remember_lost(HoldLoss { number, lock: entry.lock.clone(), why: String::from(why) });
         drop(state);
@@ -489,7 +505,7 @@ impl LocalLeases {
     }
 
     /// Removes a hold from the index by lock, and returns the lock's name.
-    fn remove_from_index(&self, lease: &Lease, entry: &LeaseEntry) -> String {
+    pub fn remove_from_index(&self, lease: &Lease, entry: &LeaseEntry) -> String {
         let mut held = self.held();
         if let Some(holds) = held.get_mut(&entry.lock) {
             holds.remove(&(lease.id, entry.number));
@@ -500,7 +516,7 @@ impl LocalLeases {
         entry.lock.clone()
     }
 
-    fn notify_change(&self, lock: &str) {
+    pub fn notify_change(&self, lock: &str) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if changed.len() == MOST_CHANGES {
             changed.pop_front();
@@ -544,7 +560,7 @@ impl Drop for ReservedId<'_> {
 }
 
 /// Ends a lease when its time to live has passed.
-async fn expire(local: Weak<LocalLeases>, lease: Arc<Lease>) {
+pub(super) async fn expire(local: Weak<LocalLeases>, lease: Arc<Lease>) {
     loop {
         let deadline = {
             let state = lease.state();
@@ -573,7 +589,7 @@ async fn expire(local: Weak<LocalLeases>, lease: Arc<Lease>) {
 }
 
 /// Removes a hold from its lease when it is lost.
-async fn watch_for_loss(
+pub(super) async fn watch_for_loss(
     local: Weak<LocalLeases>,
     lease: Arc<Lease>,
     number: u64,

@@ -8,7 +8,7 @@ use lockkeeper_cluster::{LockStatus, Node};
 use serde::{Deserialize, Serialize};
 
 /// The version of the messages between daemons: their first byte.
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
 
 /// A request to another daemon.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,7 +57,9 @@ pub(super) type WaitOutcome = Result<Hold, LeaseError>;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum DaemonReply {
     Performed(Result<OperationReply, LeaseError>),
-    Has(LeasePresence),
+    /// Also the epoch of the view that has started at the sender's member; `None` if it is changing its view. With that
+    /// view the sender may have adopted the lease.
+    Has(LeasePresence, Option<u64>),
     List(Vec<LeaseSummary>),
     Holders(Vec<Hold>),
     /// `None`: the request waits.

@@ -1,8 +1,9 @@
 //! Leases of clients that do not use the native protocol. An HTTP session and an etcd lease are the same thing.
 //!
 //! A lease lives at one daemon, its home, which holds its locks through a session of its own with the member. The
-//! lease ends when its time to live passes without a keep-alive, when it is revoked, and with the daemon. A request
-//! that arrives at another daemon is forwarded to the home.
+//! lease ends when its time to live passes without a keep-alive, and when it is revoked. If its daemon crashes or leaves,
+//! another one adopts it with the holds that are recorded by then. A request that arrives at another daemon is forwarded
+//! to the home.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,6 +11,7 @@
 //! | `operations` | operations on leases, and their results |
 //! | `messages` | the messages between daemons about leases |
 //! | `lease` | one lease |
+//! | `adoption` | leases that outlive their daemon |
 //! | `local_leases`, `local_wait` | the leases that live here, and the waits for their locks |
 //! | `receipt` | a granted hold whose client has not received the reply yet |
 //! | `peers` | requests to other daemons |
@@ -17,6 +19,7 @@
 //! | `incoming_waits` | waits of other daemons' clients for locks by leases that live here |
 //! | `cluster_watcher`, `watch_table` | holders and waiters in the whole cluster, for watch streams |
 
+mod adoption;
 mod cluster_watcher;
 #[cfg(test)]
 pub(crate) mod golden;
@@ -47,7 +50,7 @@ use crate::worker::Worker;
 use cluster_watcher::ClusterWatcher;
 use incoming_waits::IncomingWaits;
 use local_leases::LocalLeases;
-use lockkeeper_cluster::{MemberId, QueryHandler};
+use lockkeeper_cluster::{MemberId, Node, QueryHandler};
 use messages::{DaemonReply, DaemonRequest, LeasePresence};
 use outgoing_waits::OutgoingWaits;
 use peers::Peers;
@@ -56,10 +59,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Maximum number of leases with client-chosen ids for which this daemon remembers the daemon that has the lease. At
 /// this number, it forgets all of them and searches again.
 const MOST_REMEMBERED_HOMES: usize = 100_000;
+/// Timeout for a change of the record of a hold.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause between two searches for a lease while the daemons change their view.
+const SEARCH_PAUSE: Duration = Duration::from_millis(50);
 /// Number of attempts to reserve an id that another request reserves at the same time.
 const RESERVATION_ATTEMPTS: u32 = 5;
 
@@ -134,7 +142,11 @@ impl Leases {
                     // two sees the other.
                     let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
                     let presence = |reply| {
-                        if let DaemonReply::Has(presence) = reply { presence } else { LeasePresence::Absent }
+                        if let DaemonReply::Has(presence, _) = reply {
+                            presence
+                        } else {
+                            LeasePresence::Absent
+                        }
                     };
                     let found: Vec<LeasePresence> =
                         found.into_iter().map(|(_, reply)| presence(reply)).collect();
@@ -162,7 +174,7 @@ impl Leases {
         op: LeaseOperation,
     ) -> Result<OperationReply, LeaseError> {
         if self.local.find(id).is_some() {
-            return self.local.perform(identity, id, op);
+            return self.perform_here(identity, id, op).await;
         }
         let there = |to: MemberId| {
             let (identity, op) = (identity.clone(), op.clone());
@@ -173,7 +185,36 @@ impl Leases {
                 }
             }
         };
-        self.at_home_of(id, there).await
+        match self.at_home_of(id, there).await? {
+            Some(reply) => Ok(reply),
+            None => self.perform_here(identity, id, op).await,
+        }
+    }
+
+    /// Performs an operation on a lease that lives here. If it changes what is recorded, the reply waits for the record: it
+    /// must be true at the daemon that adopts the lease, too.
+    async fn perform_here(
+        &self,
+        identity: &CallerIdentity,
+        id: LeaseId,
+        op: LeaseOperation,
+    ) -> Result<OperationReply, LeaseError> {
+        let lease = self.local.find(id).ok_or(LeaseError::NoSuchLease(id))?;
+        let releases = matches!(op, LeaseOperation::Release(..) | LeaseOperation::Revoke);
+        let reply = self.local.perform(identity, id, op)?;
+        let written = async {
+            if releases {
+                lease.member.releases_done().await;
+            }
+            if let OperationReply::Set(hold) = &reply
+                && let Some(recorded) = lease.recorded(hold.number)
+            {
+                recorded.await;
+            }
+        };
+        // A member that cannot write now will do so later, or has lost the hold.
+        let _ = tokio::time::timeout(RECORD_TIMEOUT, written).await;
+        Ok(reply)
     }
 
     /// Waits for a lock by a lease, at the daemon where the lease lives. Dropping the future gives up its position in
@@ -188,7 +229,10 @@ impl Leases {
             return self.local.acquire(identity, id, &request)?.granted().await;
         }
         let there = |to: MemberId| self.outgoing.acquire(to, identity.clone(), id, request.clone());
-        self.at_home_of(id, there).await
+        match self.at_home_of(id, there).await? {
+            Some(granted) => Ok(granted),
+            None => self.local.acquire(identity, id, &request)?.granted().await,
+        }
     }
 
     /// Waits for a lock by a new lease that lives here and ends with the hold. A repeated request finds the lease of
@@ -227,8 +271,12 @@ impl Leases {
         self.single_holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `ask` with the daemon where a lease lives.
-    async fn at_home_of<T, F>(&self, id: LeaseId, ask: impl Fn(MemberId) -> F) -> Result<T, LeaseError>
+    /// Runs `ask` with the daemon where a lease lives. Returns `None` if this daemon has adopted the lease meanwhile.
+    async fn at_home_of<T, F>(
+        &self,
+        id: LeaseId,
+        ask: impl Fn(MemberId) -> F,
+    ) -> Result<Option<T>, LeaseError>
     where
         F: Future<Output = Result<T, LeaseError>>,
     {
@@ -236,14 +284,14 @@ impl Leases {
         if self.peers.is_other(likely) {
             match ask(likely).await {
                 Err(LeaseError::NoSuchLease(_)) => {}
-                done => return done,
+                done => return done.map(Some),
             }
         }
         self.homes().remove(&id);
-        let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
-        let present =
-            found.into_iter().find(|(_, reply)| matches!(reply, DaemonReply::Has(LeasePresence::Present)));
-        let Some((at, _)) = present else { return Err(LeaseError::NoSuchLease(id)) };
+        let at = self.search(id).await?;
+        if at == self.peers.me() {
+            return Ok(None);
+        }
         {
             let mut homes = self.homes();
             if homes.len() >= MOST_REMEMBERED_HOMES {
@@ -251,7 +299,45 @@ impl Leases {
             }
             homes.insert(id, at);
         }
-        ask(at).await
+        ask(at).await.map(Some)
+    }
+
+    /// Searches for the daemon where a lease lives. A daemon that adopts leases knows them once a view has started at its
+    /// member, so a lease does not exist if no daemon has it while all members of the view are in the same one.
+    async fn search(&self, id: LeaseId) -> Result<MemberId, LeaseError> {
+        let until = Instant::now() + self.peers.reply_timeout();
+        loop {
+            let view = self.peers.member.status().view;
+            if self.local.find(id).is_some() {
+                return Ok(self.peers.me());
+            }
+            let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
+            let is_there = |(_, reply): &&(MemberId, DaemonReply)| {
+                matches!(reply, DaemonReply::Has(LeasePresence::Present, _))
+            };
+            if let Some((at, _)) = found.iter().find(is_there) {
+                return Ok(*at);
+            }
+            let absent_in = |node: &Node, epoch: u64| {
+                node.id == self.peers.me()
+                    || found.iter().any(|(from, reply)| {
+                        *from == node.id && matches!(reply, DaemonReply::Has(_, Some(of)) if *of == epoch)
+                    })
+            };
+            if view.is_some_and(|view| view.members.iter().all(|node| absent_in(node, view.epoch))) {
+                return Err(LeaseError::NoSuchLease(id));
+            }
+            if Instant::now() + SEARCH_PAUSE >= until {
+                if let Some(not_serving) = self.peers.member.not_serving() {
+                    return Err(LeaseError::MemberHasNoLease(not_serving.to_string()));
+                }
+                let why = format!(
+                    "the daemons change their view, and none has the lease {id} yet: repeat the request"
+                );
+                return Err(LeaseError::Unavailable(why));
+            }
+            tokio::time::sleep(SEARCH_PAUSE).await;
+        }
     }
 
     fn homes(&self) -> MutexGuard<'_, HashMap<LeaseId, MemberId>> {
@@ -296,9 +382,13 @@ impl Leases {
     async fn reply_to(self: Arc<Self>, from: MemberId, request: DaemonRequest) -> DaemonReply {
         match request {
             DaemonRequest::Perform(identity, id, op) => {
-                DaemonReply::Performed(self.local.perform(&identity, id, op))
+                DaemonReply::Performed(self.perform_here(&identity, id, op).await)
             }
-            DaemonRequest::Has(id) => DaemonReply::Has(self.local.presence(id)),
+            DaemonRequest::Has(id) => {
+                // The view first: a lease that this daemon adopts with a later one is found in that one.
+                let epoch = self.peers.member.status().view.map(|view| view.epoch);
+                DaemonReply::Has(self.local.presence(id), epoch)
+            }
             DaemonRequest::List => DaemonReply::List(self.local.list()),
             DaemonRequest::Holders(lock) => DaemonReply::Holders(self.local.holds_on(&lock)),
             DaemonRequest::Acquire { wait: wait_id, identity, lease, request } => {

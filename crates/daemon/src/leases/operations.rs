@@ -26,7 +26,7 @@ impl Protocol {
 }
 
 /// The caller of an operation, as authenticated by the daemon that received the request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallerIdentity {
     /// The protocol of the request.
     pub protocol: Protocol,
@@ -39,7 +39,7 @@ pub struct CallerIdentity {
 }
 
 /// The properties of a new lease.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTerms {
     /// Time to live: the lease ends this long after the last keep-alive.
     pub ttl: Duration,

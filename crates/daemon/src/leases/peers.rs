@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// Maximum number of requests in flight to one daemon. Members use the same connection for more urgent messages.
 const MOST_IN_FLIGHT: usize = 64;
-/// Timeout for a reply.
+/// Shortest timeout for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -69,6 +69,12 @@ impl Peers {
         self.member.status().view.is_some_and(out)
     }
 
+    /// Timeout for the reply of a daemon where a lease lives: long enough for a view without a daemon that has crashed, with
+    /// which another one adopts the lease.
+    pub fn reply_timeout(&self) -> Duration {
+        REPLY_TIMEOUT.max(self.member.lease() * 3)
+    }
+
     fn permits(&self, to: MemberId) -> Arc<Semaphore> {
         let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
         permits.entry(to).or_insert_with(|| Arc::new(Semaphore::new(MOST_IN_FLIGHT))).clone()
@@ -77,7 +83,7 @@ impl Peers {
     /// Sends a request and repeats it until the timeout; all requests may be repeated. A member outside the view has
     /// no leases any more.
     pub async fn send(&self, to: MemberId, request: &DaemonRequest) -> Result<DaemonReply, LeaseError> {
-        let until = Instant::now() + REPLY_TIMEOUT;
+        let until = Instant::now() + self.reply_timeout();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let failed = match self.send_once(to, request, left).await {
