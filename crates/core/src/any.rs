@@ -4,8 +4,8 @@
 //! one. [`AnySite`] is a site of the selected algorithm. Its messages carry a tag of the algorithm, so that a message
 //! of another algorithm is recognised and refused. Drivers that use it are compiled once, not once per algorithm.
 //!
-//! The simulator and the checker of the lab do not use it: they compare and trace single algorithms and need their
-//! rules.
+//! The simulator and the checker of the lab do not use it: they run mutants and algorithms from outside of this crate,
+//! too, and need the rules. They have an algorithm as a value (`lockkeeper_lab::algorithm`).
 
 use crate::algorithms::{
     bakery_messages::BakeryMessages,

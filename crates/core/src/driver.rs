@@ -66,7 +66,9 @@ impl<P: Protocol> Site<P> {
 
     /// Handles a request or release of the application.
     pub fn input(&mut self, input: P::Input, out: &mut Out<P>) {
-        self.step(out, |protocol, out| protocol.input(input, out));
+        out.begin(self.id);
+        self.protocol.input(input, out);
+        self.settle(out);
     }
 
     /// Runs one step through a method of the protocol itself, for requests that [`Protocol::Input`] cannot express.
@@ -79,17 +81,23 @@ impl<P: Protocol> Site<P> {
     /// Handles a message and the sender's fence clock.
     pub fn deliver(&mut self, from: SiteId, fence: u64, message: P::Message, out: &mut Out<P>) {
         self.fence = self.fence.max(fence);
-        self.step(out, |protocol, out| protocol.message(from, message, out));
+        out.begin(self.id);
+        self.protocol.message(from, message, out);
+        self.settle(out);
     }
 
     /// Handles a timer that has expired.
     pub fn timer(&mut self, timer: P::Timer, out: &mut Out<P>) {
-        self.step(out, |protocol, out| protocol.timer(timer, out));
+        out.begin(self.id);
+        self.protocol.timer(timer, out);
+        self.settle(out);
     }
 
     /// Handles a suspicion of the failure detector.
     pub fn suspect(&mut self, suspect: SiteId, out: &mut Out<P>) {
-        self.step(out, |protocol, out| protocol.suspect(suspect, out));
+        out.begin(self.id);
+        self.protocol.suspect(suspect, out);
+        self.settle(out);
     }
 
     /// Delivers the messages of the site to itself until none is left, then applies the step's changes of the fence

@@ -214,8 +214,8 @@ pub struct Out<P: Protocol> {
     pub outputs: Vec<P::Output>,
     /// Timers armed and disarmed.
     pub timers: Vec<TimerChange<P::Timer>>,
-    /// The rules that fired.
-    pub rules: Vec<P::Rule>,
+    /// The rules that fired, as positions in [`Rules::ALL`].
+    pub rules: Vec<usize>,
     /// The number of fences to skip, because a crashed site may have used them.
     pub skipped_fences: u64,
     /// A lower bound for the fences of later entries, in addition to the fence clock; see [`Out::raise_fence`].
@@ -278,15 +278,13 @@ impl<P: Protocol> Out<P> {
 
     /// Every process but the one that takes this step.
     pub fn others(&self) -> impl Iterator<Item = SiteId> + use<P> {
-        let me = self.me;
-        SiteId::all(self.processes).filter(move |&site| site != me)
+        others(self.me, self.processes)
     }
 
     /// Sends a message to every other process.
     #[inline]
     pub fn broadcast(&mut self, message: P::Message) {
-        let others = self.others();
-        self.sends.extend(others.map(|to| (to, message.clone())));
+        send_to(others(self.me, self.processes), &message, &mut self.sends);
     }
 
     /// Emits a result for the application.
@@ -320,7 +318,17 @@ impl<P: Protocol> Out<P> {
     #[inline]
     pub fn rule(&mut self, rule: P::Rule) {
         if !self.quiet {
-            self.rules.push(rule);
+            self.rules.push(rule.index());
         }
     }
+}
+
+// These two do not depend on the protocol, so that protocols with the same messages share their code.
+
+fn others(me: SiteId, processes: usize) -> impl Iterator<Item = SiteId> {
+    SiteId::all(processes).filter(move |&site| site != me)
+}
+
+fn send_to<M: Clone>(sites: impl Iterator<Item = SiteId>, message: &M, sends: &mut Vec<(SiteId, M)>) {
+    sends.extend(sites.map(|to| (to, message.clone())));
 }

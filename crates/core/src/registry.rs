@@ -12,7 +12,8 @@ pub struct Entry {
 }
 
 /// An operation on one algorithm that is selected by name. `visit` is the only place where a name becomes a type: the
-/// code behind it is compiled separately for each algorithm.
+/// code behind it is compiled separately for each algorithm, so it should be small. The lab's code behind it makes a
+/// value of the type (`lockkeeper_lab::algorithm`); that of the members uses [`AnySite`](crate::any::AnySite) instead.
 pub trait Visitor {
     /// The result of the operation.
     type Output;

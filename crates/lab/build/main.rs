@@ -12,64 +12,68 @@ mod election_changes;
 use changes::{CHANGES, Change};
 use election_changes::{ELECTION_CHANGES, FAILOVER_CHANGES};
 
-/// The source of the algorithms of a family.
+/// A family of algorithms.
 #[derive(Clone, Copy)]
-struct Family {
-    /// The module of `lockkeeper_core` that contains their files.
-    folder: &'static str,
-    source: fn(&str) -> Option<&'static str>,
+enum Family {
+    MutualExclusion,
+    Elections,
 }
 
-const ALGORITHMS: Family =
-    Family { folder: "algorithms", source: |slug| registry::find(slug).map(|entry| entry.source) };
-const ELECTIONS: Family =
-    Family { folder: "elections", source: |slug| registry::find_election(slug).map(|entry| entry.source) };
+impl Family {
+    /// The module of `lockkeeper_core` that contains their files.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::MutualExclusion => "algorithms",
+            Self::Elections => "elections",
+        }
+    }
+
+    fn source(self, slug: &str) -> Option<&'static str> {
+        match self {
+            Self::MutualExclusion => registry::find(slug).map(|entry| entry.source),
+            Self::Elections => registry::find_election(slug).map(|entry| entry.source),
+        }
+    }
+}
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
-    write("mutants.rs", ALGORITHMS, CHANGES);
-    write("failover_mutants.rs", ALGORITHMS, FAILOVER_CHANGES);
-    write("election_mutants.rs", ELECTIONS, ELECTION_CHANGES);
+    write("mutants.rs", Family::MutualExclusion, CHANGES);
+    write("failover_mutants.rs", Family::MutualExclusion, FAILOVER_CHANGES);
+    write("election_mutants.rs", Family::Elections, ELECTION_CHANGES);
 }
 
-/// Writes a file with the mutants of a list, the list, and a function that visits one of them with its twin.
+/// Writes a file with the mutants of a list, and the list.
 fn write(file: &str, family: Family, changes: &[Change]) {
-    let mut modules = String::new();
-    let mut list = String::from("/// All mutants.\npub const ALL: &[Mutant] = &[\n");
-    let mut visit = String::new();
+    let (mut modules, mut list) = (String::new(), String::new());
     for change in changes {
-        let module = change.name.replace('-', "_");
-        let twin = format!("lockkeeper_core::{}::{}::{}", family.folder, change.module, change.protocol);
-        let _ = writeln!(
-            modules,
-            "pub mod {module} {{\n//! Mutant: {}.\n{}}}\n",
-            change.story,
-            spoiled(family, change)
-        );
+        let Change { name, protocol, breaks, story, .. } = change;
+        let module = name.replace('-', "_");
+        let twin = format!("lockkeeper_core::{}::{}::{protocol}", family.folder(), change.module);
+        let source = spoiled(family, change);
+        let _ = writeln!(modules, "mod {module} {{\n//! Mutant: {story}.\n{source}}}\n");
         let _ = writeln!(
             list,
-            "Mutant {{ name: {:?}, twin: {twin}::ABOUT.slug, breaks: Property::{}, story: {:?} }},",
-            change.name, change.breaks, change.story
-        );
-        let _ = writeln!(
-            visit,
-            "{:?} => Some(visitor.visit::<{module}::{}, {twin}>()),",
-            change.name, change.protocol
+            "Mutant {{ name: {name:?}, algorithm: algorithm::of::<{module}::{protocol}>(), \
+             twin: {twin}::ABOUT.slug, breaks: Property::{breaks}, story: {story:?} }},"
         );
     }
-    let text = format!(
-        "{modules}\n{list}];\n\n/// Calls a visitor with a mutant and its twin; `None` if there is no such mutant.\n\
-         pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {{\nmatch name {{\n{visit}_ => None,\n}}\n}}\n"
-    );
+    let text = format!("{modules}\n/// All mutants.\npub const ALL: &[Mutant] = &[\n{list}];\n");
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     std::fs::write(std::path::Path::new(&out).join(file), text).expect("the build directory is writable");
 }
 
+/// The text of the twin with one guard changed. Its messages, timers, rules and options are those of the twin itself,
+/// so that they are not compiled again.
 fn spoiled(family: Family, change: &Change) -> String {
     let slug = change.module.replace('_', "-");
-    let source = (family.source)(&slug)
+    let source = family
+        .source(&slug)
         .unwrap_or_else(|| panic!("{}: there is no algorithm in the file {}.rs", change.name, change.module));
-    let found = source.matches(change.from).count();
+    let (shared, own): (Vec<Item>, Vec<Item>) = items(source).into_iter().partition(Item::is_shared);
+    let own: Vec<&str> = own.iter().map(|item| item.text.as_str()).collect();
+    let body = own.concat();
+    let found = body.matches(change.from).count();
     assert!(
         found == 1,
         "{}: the text '{}' occurs {found} times in {}.rs but must occur exactly once; \
@@ -78,13 +82,60 @@ fn spoiled(family: Family, change: &Change) -> String {
         change.from,
         change.module
     );
-    // The header of the algorithm's file does not apply to the mutant.
-    let body: Vec<&str> = source.lines().filter(|line| !line.starts_with("//!")).collect();
-    body.join("\n")
+    let body = body
         .replace(change.from, change.to)
         .replace("use crate::", "use lockkeeper_core::")
-        .replace("crate::rules!", "lockkeeper_core::rules!")
         .replace("crate::mutex::list", "lockkeeper_core::mutex::list")
         .replace("use alloc::", "use std::")
-        .replace("super::", &format!("lockkeeper_core::{}::", family.folder))
+        .replace("super::", &format!("lockkeeper_core::{}::", family.folder()));
+    let mut names: Vec<&str> = shared.iter().map(|item| item.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let twin = format!("lockkeeper_core::{}::{}", family.folder(), change.module);
+    format!(
+        "#![allow(unused_imports, dead_code, reason = \"some of it is used only by the twin\")]\nuse {twin}::{{{}}};\n{body}",
+        names.join(", ")
+    )
+}
+
+/// A top-level item of a source file.
+#[derive(Default)]
+struct Item {
+    text: String,
+    /// The name of the type that it defines or implements a trait for.
+    name: String,
+}
+
+impl Item {
+    fn is_shared(&self) -> bool {
+        ["Token", "Message", "Body", "News", "Timer", "Rule", "Options"].contains(&self.name.as_str())
+    }
+}
+
+/// The items of a source file that is formatted by rustfmt, without the header.
+fn items(source: &str) -> Vec<Item> {
+    let mut items = vec![Item::default()];
+    for line in source.lines().filter(|line| !line.starts_with("//!")) {
+        let item = items.last_mut().expect("there is always a last item");
+        item.text += line;
+        item.text.push('\n');
+        if item.name.is_empty() {
+            item.name = defined(line).into();
+        }
+        // An item ends with a line that closes it, or is a single line.
+        let at_the_margin = !line.starts_with([' ', '/', '#']);
+        if line.starts_with(['}', ']', ')']) || (at_the_margin && line.ends_with([';', '}'])) {
+            items.push(Item::default());
+        }
+    }
+    items
+}
+
+/// The name of the type that an item with this first line defines or implements a trait for; empty if there is none,
+/// or if the type has parameters.
+fn defined(line: &str) -> &str {
+    let starts = ["pub enum ", "pub struct ", "    pub enum ", "impl "];
+    let Some(rest) = starts.iter().find_map(|start| line.strip_prefix(start)) else { return "" };
+    let rest = rest.split_once(" for ").map_or(rest, |(_, after)| after);
+    rest.split_once([' ', ';']).map_or("", |(name, _)| name)
 }

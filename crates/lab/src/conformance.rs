@@ -10,6 +10,7 @@
 //! A failure prints the end of the run's trace and the number of the case. Setting `LOCKKEEPER_CASE` to that
 //! number runs that case alone.
 
+use crate::algorithm::{self, Configured};
 use crate::property::{Names, Violation};
 use crate::simulator::delay::Delay;
 use crate::simulator::rng::{Purpose, Rng};
@@ -18,7 +19,7 @@ use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Story, Tracer};
 use lockkeeper_core::mutex::Channels;
-use lockkeeper_core::{Holder, Mode, MutualExclusion, Protocol, Rules, Sharing, SiteId, Vocabulary};
+use lockkeeper_core::{Holder, Mode, MutualExclusion, Sharing, SiteId};
 use std::fmt;
 use std::ops::Range;
 
@@ -34,15 +35,19 @@ pub fn conformance<P: MutualExclusion>() {
 
 /// Tests an algorithm with the given options; panics with a description of the first failure.
 pub fn conformance_with<P: MutualExclusion>(options: &P::Options) {
+    conforms(&*algorithm::with::<P>(options.clone()));
+}
+
+fn conforms(algorithm: &dyn Configured) {
     let alone = std::env::var("LOCKKEEPER_CASE").ok().and_then(|case| case.parse::<u64>().ok());
     let cases = alone.map_or(0..CASES, |case| case..case + 1);
-    let coverage = check::<P>(options, cases).unwrap_or_else(|failure| panic!("{failure}"));
+    let coverage = check(algorithm, cases).unwrap_or_else(|failure| panic!("{failure}"));
     if alone.is_none() {
-        let never = coverage.never::<P>(options);
+        let never = coverage.never(algorithm);
         assert!(
             never.is_empty(),
             "in {CASES} cases of {} there was never {}",
-            P::ABOUT.slug,
+            algorithm.algorithm().about().slug,
             never.join(", nor ")
         );
     }
@@ -73,10 +78,10 @@ impl Coverage {
     }
 
     /// The rules and message types that never occurred although they can: the test says nothing about them.
-    pub fn never<P: MutualExclusion>(&self, options: &P::Options) -> Vec<String> {
-        let words = <P as Protocol>::Message::WORDS.iter().map(|word| word.name).zip(&self.delivered);
-        let rules = <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).zip(&self.rules);
-        let dormant = P::dormant(options);
+    pub fn never(&self, algorithm: &dyn Configured) -> Vec<String> {
+        let (dormant, algorithm) = (algorithm.dormant(), algorithm.algorithm());
+        let words = algorithm.words().iter().map(|word| word.name).zip(&self.delivered);
+        let rules = algorithm.rules().into_iter().zip(&self.rules);
         let never = words.chain(rules).filter(|(what, n)| **n == 0 && !dormant.contains(what));
         never.map(|(what, _)| format!("'{what}'")).collect()
     }
@@ -110,36 +115,31 @@ impl fmt::Display for Failure {
 }
 
 /// Runs the given cases; stops at the first failure.
-pub fn check<P: MutualExclusion>(options: &P::Options, cases: Range<u64>) -> Result<Coverage, Box<Failure>> {
+pub fn check(algorithm: &dyn Configured, cases: Range<u64>) -> Result<Coverage, Box<Failure>> {
     let mut coverage = Coverage::default();
     for case in cases {
-        let spec = spec_of::<P>(options, case);
-        let (outcome, _) = Sim::<P>::new(&spec, options.clone(), case, None).run(|_| true);
+        let spec = spec_of(algorithm, case);
+        let (outcome, _) = Sim::new(&spec, algorithm, case, None).run(|_| true);
         if !outcome.violations.is_empty() {
-            return Err(Box::new(failure::<P>(&spec, options, case, outcome.violations)));
+            return Err(Box::new(failure(&spec, algorithm, case, outcome.violations)));
         }
         coverage.add(&outcome);
     }
     Ok(coverage)
 }
 
-fn failure<P: MutualExclusion>(
-    spec: &Spec,
-    options: &P::Options,
-    case: u64,
-    violations: Vec<Violation>,
-) -> Failure {
+fn failure(spec: &Spec, algorithm: &dyn Configured, case: u64, violations: Vec<Violation>) -> Failure {
     let mut story = Story::default();
-    let tracer = Tracer::new(&mut story, Names { sites: spec.sites }, spec.sites + P::helpers(options));
-    let (_, _) = Sim::<P>::new(spec, options.clone(), case, Some(tracer)).run(|_| true);
+    let tracer = Tracer::new(&mut story, Names { sites: spec.sites }, spec.sites + algorithm.helpers());
+    let (_, _) = Sim::new(spec, algorithm, case, Some(tracer)).run(|_| true);
     let skipped = story.lines.len().saturating_sub(LAST_LINES);
     let story = story.lines.iter().skip(skipped).map(|(at, line)| format!("{at} T  {line}")).collect();
     Failure { case, violations, command: spec.command(case), story }
 }
 
 /// The system of a case. Most are small, because conflicts are frequent there.
-pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
-    let sharing = P::sharing(options);
+pub fn spec_of(algorithm: &dyn Configured, case: u64) -> Spec {
+    let (sharing, algorithm) = (algorithm.sharing(), algorithm.algorithm());
     let mut rng = Rng::new(case, Purpose::Conformance);
     let sites = match rng.below(10) {
         0..7 => 1 + rng.below(6),
@@ -147,7 +147,7 @@ pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
         _ => 17 + rng.below(24),
     };
     let t = |t: f64| Time::from_t(t).unwrap_or(Time::UNIT);
-    let mut spec = Spec::new(P::ABOUT.slug, sites);
+    let mut spec = Spec::new(algorithm.about().slug, sites);
     spec.load = *rng.pick(&[
         LoadSpec::Low,
         LoadSpec::High,
@@ -167,7 +167,7 @@ pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
         Delay::LogNormal { mean: t(1.0), sigma: 1.5 },
     ];
     spec.network.delay = rng.pick(&delays).clone();
-    spec.network.fifo = P::ABOUT.channels == Channels::Fifo || rng.chance(0.5);
+    spec.network.fifo = algorithm.about().channels == Channels::Fifo || rng.chance(0.5);
     spec.cs = Some(
         rng.pick(&[Delay::Constant(t(0.0)), Delay::Constant(t(0.1)), Delay::Exponential(t(1.0))]).clone(),
     );
@@ -177,7 +177,7 @@ pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
     let holder = rng.chance(0.3).then(|| SiteId::new(rng.below(sites)));
     spec.holders = holder.into_iter().map(Holder::exclusive).collect();
     share(&mut spec, sharing, &mut rng);
-    if P::SURVIVES_CRASHES && rng.chance(0.8) {
+    if algorithm.survives_crashes() && rng.chance(0.8) {
         add_crashes(&mut spec, &mut rng);
     }
     spec

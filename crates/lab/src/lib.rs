@@ -18,16 +18,17 @@
 //! | [`comparison`] | tables, plots, explanations and recommendations from measured runs |
 //! | [`trace`] | traces and recordings of runs in several formats |
 //! | [`election`] | simulator and models of elections |
+//! | [`algorithm`] | an algorithm as a value: the rest of the lab is compiled once, not once per algorithm |
 //! | [`property`] | the properties that all of them check |
 //! | [`mod@conformance`] | the conformance test of an algorithm |
 //! | [`mutants`] | mutants: wrong variants that the tests must detect |
 //!
 //! The simulation of whole clusters is the crate `lockkeeper-cluster-lab`.
 
+pub mod algorithm;
 pub mod checker;
 pub mod comparison;
 pub mod conformance;
-mod dispatch;
 pub mod election;
 pub mod mutants;
 pub mod property;

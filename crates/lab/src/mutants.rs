@@ -3,14 +3,16 @@
 //! Each mutant differs from its twin, the correct algorithm, by one guard. The build script generates them
 //! from the source of the algorithm and the list in `build/changes.rs`.
 
+use crate::algorithm::Algorithm;
 use crate::property::Property;
-use lockkeeper_core::MutualExclusion;
 
 /// A mutant.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
     /// The mutant's name.
     pub name: &'static str,
+    /// The mutant itself.
+    pub algorithm: &'static dyn Algorithm,
     /// The slug of the correct algorithm.
     pub twin: &'static str,
     /// The property that it breaks.
@@ -19,17 +21,9 @@ pub struct Mutant {
     pub story: &'static str,
 }
 
-/// An operation on a mutant and its twin.
-pub trait Visitor {
-    /// The result of the operation.
-    type Output;
-
-    /// Performs the operation.
-    fn visit<Wrong: MutualExclusion, Twin: MutualExclusion>(self) -> Self::Output;
-}
-
 mod made {
-    use super::{Mutant, Property, Visitor};
+    use super::{Mutant, Property};
+    use crate::algorithm;
     use lockkeeper_core::MutualExclusion;
 
     include!(concat!(env!("OUT_DIR"), "/mutants.rs"));
@@ -40,7 +34,8 @@ pub use made::*;
 pub mod failover {
     //! Mutants that fail when the coordinator crashes.
 
-    use super::{Mutant, Property, Visitor};
+    use super::{Mutant, Property};
+    use crate::algorithm;
     use lockkeeper_core::MutualExclusion;
 
     include!(concat!(env!("OUT_DIR"), "/failover_mutants.rs"));
@@ -49,6 +44,7 @@ pub mod failover {
 pub mod election {
     //! Mutants of elections.
 
+    use crate::election::algorithm::{self, ElectionAlgorithm};
     use crate::property::Property;
     use lockkeeper_core::Election;
 
@@ -57,21 +53,14 @@ pub mod election {
     pub struct Mutant {
         /// The mutant's name.
         pub name: &'static str,
+        /// The mutant itself.
+        pub algorithm: &'static dyn ElectionAlgorithm,
         /// The slug of the correct election.
         pub twin: &'static str,
         /// The property that it breaks.
         pub breaks: Property,
         /// A description of the change.
         pub story: &'static str,
-    }
-
-    /// An operation on a mutant and its twin.
-    pub trait Visitor {
-        /// The result of the operation.
-        type Output;
-
-        /// Performs the operation.
-        fn visit<Wrong: Election, Twin: Election>(self) -> Self::Output;
     }
 
     include!(concat!(env!("OUT_DIR"), "/election_mutants.rs"));

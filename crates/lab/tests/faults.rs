@@ -4,6 +4,7 @@ use lockkeeper_core::algorithms::maekawa::{Majority, Options};
 use lockkeeper_core::algorithms::token_ring_recovering::TokenRingRecovering;
 use lockkeeper_core::quorum::Construction;
 use lockkeeper_core::{Mode, SiteId};
+use lockkeeper_lab::algorithm;
 use lockkeeper_lab::conformance::{check, spec_of};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::simulator::run::Sim;
@@ -83,8 +84,9 @@ fn ring_survives_the_cases_that_broke_earlier_versions() {
         (20_139, "a token was declined by a site that had not rejoined, and requested in too low an epoch"),
         (50_312, "an old token was kept and used by a site that had not rejoined"),
     ];
+    let algorithm = algorithm::with::<TokenRingRecovering>(());
     for (case, what) in cases {
-        if let Err(failure) = check::<TokenRingRecovering>(&(), case..case + 1) {
+        if let Err(failure) = check(&*algorithm, case..case + 1) {
             panic!("{what}:\n{failure}");
         }
     }
@@ -136,15 +138,17 @@ fn another_quorum_replaces_one_with_a_crashed_arbiter() {
 #[test]
 fn requesting_from_another_quorum_is_safe_and_live_with_a_long_timeout() {
     let mut retries = 0;
+    let defaults = algorithm::with::<Majority>(Options::default());
     for (case, patient) in (0..80).flat_map(|case| [(case, false), (case, true)]) {
-        let mut spec = spec_of::<Majority>(&Default::default(), case);
+        let mut spec = spec_of(&*defaults, case);
         spec.network.fifo = true;
         spec.entries = spec.entries.min(100);
         let mut options = Options::default();
         let timeout =
             if patient { 20_000 + 40_000 * spec.sites as u64 } else { 2_000 + 2_000 * spec.sites as u64 };
         options.fallback = Some((Construction::Majority, timeout));
-        let (outcome, _) = Sim::<Majority>::new(&spec, options, case, None).run(|_| true);
+        let algorithm = algorithm::with::<Majority>(options);
+        let (outcome, _) = Sim::new(&spec, &*algorithm, case, None).run(|_| true);
         let bad = |property| patient || !matches!(property, Property::NoStarvation | Property::NoDeadlock);
         let found = outcome.violations.iter().find(|violation| bad(violation.property));
         assert!(found.is_none(), "case {case}, patient: {patient}: {found:?}");

@@ -8,33 +8,29 @@ use lockkeeper_core::algorithms::maekawa_published::MaekawaPublished;
 use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::quorum::Construction;
-use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{MutualExclusion, SiteId};
+use lockkeeper_core::{SiteId, registry};
+use lockkeeper_lab::algorithm::{self, Configured};
 use lockkeeper_lab::conformance::{self, check};
+use lockkeeper_lab::mutants::{self, Mutant};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::simulator::delay::Delay;
 use lockkeeper_lab::simulator::run::Sim;
 use lockkeeper_lab::simulator::spec::LoadSpec;
-use lockkeeper_lab::{Progress, Spec, conformance_with, mutants, simulate};
+use lockkeeper_lab::{Progress, Spec, conformance_with, simulate};
+use std::sync::Arc;
 
-struct Conforms;
-
-impl Visitor for Conforms {
-    type Output = ();
-
-    fn visit<P: MutualExclusion>(self) {
-        let cases = 600;
-        let coverage =
-            check::<P>(&P::Options::default(), 0..cases).unwrap_or_else(|failure| panic!("{failure}"));
-        let never = coverage.never::<P>(&P::Options::default());
-        assert!(never.is_empty(), "{}: never {never:?}", P::ABOUT.slug);
-    }
+/// An algorithm of the registry with its default options.
+fn with_defaults(slug: &str) -> Arc<dyn Configured> {
+    algorithm::find(slug).expect("the slug is of the registry").with_defaults()
 }
 
 #[test]
 fn every_algorithm_of_the_registry_conforms() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
-        registry::visit(entry.about.slug, Conforms).expect("every algorithm of the registry can be visited");
+        let algorithm = with_defaults(entry.about.slug);
+        let coverage = check(&*algorithm, 0..600).unwrap_or_else(|failure| panic!("{failure}"));
+        let never = coverage.never(&*algorithm);
+        assert!(never.is_empty(), "{}: never {never:?}", entry.about.slug);
     }
 }
 
@@ -67,25 +63,27 @@ fn gate_conforms_with_permits_and_over_every_family() {
 /// The random cases must reach the maximum number of holders, and never exceed it.
 #[test]
 fn random_runs_reach_the_maximum_number_of_holders() {
-    let most = |options, cases: std::ops::Range<u64>| {
+    let most = |k, cases: std::ops::Range<u64>| {
+        let algorithm = algorithm::with::<KMutualExclusion>(k_mutual_exclusion::Options { k });
         let inside = |case| {
-            let spec = conformance::spec_of::<KMutualExclusion>(&options, case);
-            let (outcome, _) = Sim::<KMutualExclusion>::new(&spec, options, case, None).run(|_| true);
+            let spec = conformance::spec_of(&*algorithm, case);
+            let (outcome, _) = Sim::new(&spec, &*algorithm, case, None).run(|_| true);
             (outcome.measures.counts.max_inside, spec.holders.len())
         };
         cases.map(inside).reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))).unwrap()
     };
-    assert_eq!(most(k_mutual_exclusion::Options { k: 2 }, 0..60), (2, 2));
-    assert_eq!(most(k_mutual_exclusion::Options { k: 3 }, 0..60), (3, 3));
+    assert_eq!(most(2, 0..60), (2, 2));
+    assert_eq!(most(3, 0..60), (3, 3));
 }
 
 /// As published, Maekawa's algorithm is safe and can deadlock; no other property is violated.
 #[test]
 fn maekawa_as_published_is_safe_but_deadlocks() {
     let mut deadlocks = 0;
+    let algorithm = algorithm::with::<MaekawaPublished>(Construction::Best);
     for case in 0..300 {
-        let spec = conformance::spec_of::<MaekawaPublished>(&Construction::Best, case);
-        let (outcome, _) = Sim::<MaekawaPublished>::new(&spec, Construction::Best, case, None).run(|_| true);
+        let spec = conformance::spec_of(&*algorithm, case);
+        let (outcome, _) = Sim::new(&spec, &*algorithm, case, None).run(|_| true);
         for violation in outcome.violations {
             assert_eq!(violation.property, Property::NoDeadlock, "case {case}: {violation}");
             deadlocks += 1;
@@ -100,6 +98,7 @@ fn maekawa_as_published_is_safe_but_deadlocks() {
 fn maekawa_never_deadlocks_in_random_bursts() {
     let bursts = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1_000);
     let mut delivered = [0; 6];
+    let algorithm = with_defaults("maekawa");
     for (fifo, seed) in [true, false].into_iter().flat_map(|fifo| (0..bursts).map(move |seed| (fifo, seed))) {
         let sites = 2 + (seed % 30) as usize;
         let mut spec = Spec::new("maekawa", sites);
@@ -107,7 +106,7 @@ fn maekawa_never_deadlocks_in_random_bursts() {
         spec.entries = sites as u64;
         spec.network.delay = Delay::parse("exponential:1").unwrap();
         spec.network.fifo = fifo;
-        let (outcome, _) = Sim::<Maekawa>::new(&spec, Default::default(), seed, None).run(|_| true);
+        let (outcome, _) = Sim::new(&spec, &*algorithm, seed, None).run(|_| true);
         assert!(outcome.violations.is_empty(), "{}\n{:?}", spec.command(seed), outcome.violations);
         for (sum, n) in delivered.iter_mut().zip(outcome.delivered) {
             *sum += n;
@@ -119,30 +118,25 @@ fn maekawa_never_deadlocks_in_random_bursts() {
 /// A mutant must be caught within this number of cases, all of which its twin passes.
 const CASES: u64 = 400;
 
-struct IsCaught(mutants::Mutant);
-
-impl mutants::Visitor for IsCaught {
-    type Output = ();
-
-    fn visit<Wrong: MutualExclusion, Twin: MutualExclusion>(self) {
-        let name = self.0.name;
-        let mut broken = Vec::new();
-        let mut from = 0;
-        // A mutant may violate another property first: a second token exists before a second site is inside.
-        while !broken.contains(&self.0.breaks) {
-            let failure = check::<Wrong>(&Wrong::Options::default(), from..CASES)
-                .expect_err(&format!("{name} broke {broken:?} only, not {:?}", self.0.breaks));
-            broken.extend(failure.violations.iter().map(|violation| violation.property));
-            from = failure.case + 1;
-        }
-        let never: &[Property] = match self.0.breaks {
-            Property::NoStarvation => &[Property::NoDeadlock, Property::MutualExclusion],
-            _ => &[],
-        };
-        assert!(!broken.iter().any(|property| never.contains(property)), "{name} broke {broken:?}");
-        if let Err(failure) = check::<Twin>(&Twin::Options::default(), 0..from) {
-            panic!("the twin of {name} must pass the same cases:\n{failure}");
-        }
+fn assert_caught(mutant: &Mutant) {
+    let Mutant { name, breaks, .. } = *mutant;
+    let wrong = mutant.algorithm.with_defaults();
+    let mut broken = Vec::new();
+    let mut from = 0;
+    // A mutant may violate another property first: a second token exists before a second site is inside.
+    while !broken.contains(&breaks) {
+        let failure =
+            check(&*wrong, from..CASES).expect_err(&format!("{name} broke {broken:?} only, not {breaks:?}"));
+        broken.extend(failure.violations.iter().map(|violation| violation.property));
+        from = failure.case + 1;
+    }
+    let never: &[Property] = match breaks {
+        Property::NoStarvation => &[Property::NoDeadlock, Property::MutualExclusion],
+        _ => &[],
+    };
+    assert!(!broken.iter().any(|property| never.contains(property)), "{name} broke {broken:?}");
+    if let Err(failure) = check(&*with_defaults(mutant.twin), 0..from) {
+        panic!("the twin of {name} must pass the same cases:\n{failure}");
     }
 }
 
@@ -151,24 +145,24 @@ fn every_mutant_is_caught_and_its_twin_passes() {
     assert!(mutants::ALL.len() >= 14);
     // Mutants that only send too many messages are for the checker: the paper's bound is one on all runs.
     for mutant in mutants::ALL.iter().filter(|mutant| mutant.breaks != Property::MessageBound) {
-        mutants::visit(mutant.name, IsCaught(*mutant)).expect("every mutant of the list can be visited");
+        assert_caught(mutant);
     }
 }
 
 /// Runs a conformance case on channels of the given kind; returns whether mutual exclusion held.
-fn exclusive<P: MutualExclusion>(case: u64, fifo: bool) -> bool {
-    let options = P::Options::default();
-    let mut spec = conformance::spec_of::<P>(&options, case);
+fn is_exclusive(algorithm: &dyn Configured, case: u64, fifo: bool) -> bool {
+    let mut spec = conformance::spec_of(algorithm, case);
     spec.network.fifo = fifo;
-    let (outcome, _) = Sim::<P>::new(&spec, P::Options::default(), case, None).run(|_| true);
+    let (outcome, _) = Sim::new(&spec, algorithm, case, None).run(|_| true);
     outcome.violations.iter().all(|violation| violation.property != Property::MutualExclusion)
 }
 
 #[test]
 fn ricart_agrawala_is_safe_without_fifo() {
+    let algorithm = with_defaults("ricart-agrawala");
     for case in 0..300 {
-        assert!(exclusive::<RicartAgrawala>(case, true), "case {case}");
-        assert!(exclusive::<RicartAgrawala>(case, false), "case {case}");
+        assert!(is_exclusive(&*algorithm, case, true), "case {case}");
+        assert!(is_exclusive(&*algorithm, case, false), "case {case}");
     }
 }
 
@@ -198,19 +192,8 @@ fn many_random_runs_hold() {
     let tested =
         registry::ALL.iter().filter(|entry| entry.about.deadlock_free && permission(entry.about.family));
     for entry in tested {
-        registry::visit(entry.about.slug, Many(runs))
-            .expect("every algorithm of the registry can be visited");
-    }
-}
-
-struct Many(u64);
-
-impl Visitor for Many {
-    type Output = ();
-
-    fn visit<P: MutualExclusion>(self) {
         // Cases that the test above does not use.
-        let cases = 1_000_000..1_000_000 + self.0;
-        check::<P>(&P::Options::default(), cases).unwrap_or_else(|failure| panic!("{failure}"));
+        let cases = 1_000_000..1_000_000 + runs;
+        check(&*with_defaults(entry.about.slug), cases).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

@@ -192,7 +192,7 @@ impl<P: MutualExclusion> Gate<P> {
             self.send(to, Content::Inner(message), out);
         }
         out.timers.append(&mut below.timers);
-        out.rules.extend(below.rules.drain(..).map(Rule::inner));
+        out.rules.extend(below.rules.drain(..).map(Rule::<P::Rule>::inner));
         out.skipped_fences += below.skipped_fences;
         out.fence_floor = out.fence_floor.max(below.fence_floor);
         if !below.outputs.is_empty() {

@@ -201,9 +201,9 @@ impl<R: Rules> Rule<R> {
         Self::EVERY[rule.index()]
     }
 
-    /// A rule of the algorithm below.
-    pub fn inner(rule: R) -> Self {
-        Self::EVERY[GateRule::ALL.len() + rule.index()]
+    /// The index of a rule of the algorithm below, from its index there.
+    pub fn inner(rule: usize) -> usize {
+        GateRule::ALL.len() + rule
     }
 }
 

@@ -45,7 +45,8 @@ pub enum Message {
 }
 
 impl Message {
-    fn time(self) -> u64 {
+    /// The sender's clock.
+    pub fn time(self) -> u64 {
         let (Self::Request(time) | Self::Reply(time) | Self::Release(time)) = self;
         time
     }

@@ -58,11 +58,13 @@ pub enum Message {
 }
 
 impl Message {
-    fn time(mut self) -> u64 {
+    /// The time of the request that the message is about.
+    pub fn time(mut self) -> u64 {
         *self.time_mut()
     }
 
-    fn time_mut(&mut self) -> &mut u64 {
+    /// The same, to change it.
+    pub fn time_mut(&mut self) -> &mut u64 {
         match self {
             Self::Request(time)
             | Self::Locked(time)

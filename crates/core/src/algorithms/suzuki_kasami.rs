@@ -31,9 +31,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
     /// The paper's LN: the number of each site's last served request.
-    served: Vec<u64>,
+    pub served: Vec<u64>,
     /// The paper's Q: the waiting sites, in order.
-    queue: VecDeque<SiteId>,
+    pub queue: VecDeque<SiteId>,
 }
 
 /// A message between sites.

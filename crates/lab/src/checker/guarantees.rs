@@ -6,9 +6,10 @@ use super::mutual_exclusion::net::Net;
 use super::mutual_exclusion::seen::Seen;
 use super::report::{CheckReport, Verdict, rounded};
 use super::spec::{CheckSpec, ModelKind};
+use crate::algorithm::Configured;
 use crate::checker::explore::{Ended, Violation};
 use crate::property::Property;
-use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};
+use lockkeeper_core::SiteId;
 
 /// The guarantees of an algorithm, and its rules and messages.
 pub(super) struct Guarantees {
@@ -20,16 +21,18 @@ pub(super) struct Guarantees {
 }
 
 impl Guarantees {
-    /// The guarantees of algorithm `P` in the system of the spec.
-    pub fn by<P: MutualExclusion>(spec: &CheckSpec, options: &P::Options) -> Self {
+    /// The guarantees of an algorithm in the system of the spec.
+    pub fn by(configured: &dyn Configured, spec: &CheckSpec) -> Self {
+        let algorithm = configured.algorithm();
         Self {
-            timestamp_order: P::in_timestamp_order(),
+            timestamp_order: algorithm.in_timestamp_order(),
             // A site that starts inside sends without a request, and faults cost messages of their own.
-            most_messages: P::most_messages(spec.sites, options)
+            most_messages: configured
+                .most_messages(spec.sites)
                 .filter(|_| spec.holders.is_empty() && spec.faults.none()),
-            rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
-            words: <P as Protocol>::Message::WORDS.iter().map(|word| word.name).collect(),
-            dormant: P::dormant(options),
+            rules: algorithm.rules(),
+            words: algorithm.words().iter().map(|word| word.name).collect(),
+            dormant: configured.dormant(),
         }
     }
 

@@ -36,6 +36,7 @@ pub use mutual_exclusion::machine::{Fault, Faults};
 pub use report::{CheckReport, Verdict};
 pub use spec::{CheckSpec, CheckSpecError, ModelKind};
 
+use crate::algorithm::{self, Algorithm};
 use crate::election;
 use crate::property::Property;
 use crate::simulator::runner::{self, Error};
@@ -44,9 +45,8 @@ use crate::usage::UsageError;
 use counterexample::Counterexample;
 use explore::{Ended, Model, Search, Violation, Worker, cycles};
 use guarantees::Guarantees;
+use lockkeeper_core::Setup;
 use lockkeeper_core::mutex::Channels;
-use lockkeeper_core::registry::Visitor;
-use lockkeeper_core::{MutualExclusion, Setup};
 use mutual_exclusion::machine::Breach;
 use mutual_exclusion::mutex::Sites;
 use mutual_exclusion::net::{Action, Net};
@@ -62,7 +62,8 @@ pub fn check(spec: &CheckSpec, mut go_on: impl FnMut(SearchProgress) -> bool) ->
     let go_on: &mut dyn FnMut(SearchProgress) -> bool = &mut go_on;
     match kind {
         ModelKind::MutualExclusion => {
-            runner::visit_named(&spec.algorithm, Check { spec, go_on }).ok_or_else(unknown)?
+            let algorithm = algorithm::find_with_mutants(&spec.algorithm).ok_or_else(unknown)?;
+            check_mutual_exclusion(algorithm, spec, go_on)
         }
         ModelKind::Election => election::check(spec, go_on),
         ModelKind::Registers => registers::check(spec, go_on),
@@ -137,46 +138,40 @@ where
     (report, without_run)
 }
 
-struct Check<'a> {
-    spec: &'a CheckSpec,
-    go_on: &'a mut dyn FnMut(SearchProgress) -> bool,
-}
-
-impl Visitor for Check<'_> {
-    type Output = Result<CheckReport, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let Self { spec, go_on } = self;
-        let mut system = Spec::new(&spec.algorithm, spec.sites);
-        system.settings.clone_from(&spec.settings);
-        system.holders.clone_from(&spec.holders);
-        let options = runner::check::<P>(&system)?;
-        if spec.sites + P::helpers(&options) > MOST_SITES {
-            return Err(UsageError::CheckedProcesses { most: MOST_SITES }.into());
-        }
-        let sites = Sites::<P> {
-            setup: Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, options) },
-            requests: spec.requests,
-            fifo: spec.fifo.unwrap_or(P::ABOUT.channels == Channels::Fifo),
-            faults: spec.faults,
-            only: spec.only,
-        };
-        let fresh = || Net::new(sites.clone());
-        let guarantees = Guarantees::by::<P>(spec, &sites.setup.options);
-        let most_messages = guarantees.most_messages(spec);
-        let checker = Checker { spec, perpetual: P::ABOUT.perpetual, most_messages, fresh: &fresh, go_on };
-        let (net, searched) = checker.run();
-        Ok(guarantees.report(spec, &net, searched))
+fn check_mutual_exclusion(
+    algorithm: &dyn Algorithm,
+    spec: &CheckSpec,
+    go_on: &mut dyn FnMut(SearchProgress) -> bool,
+) -> Result<CheckReport, Error> {
+    let mut system = Spec::new(&spec.algorithm, spec.sites);
+    system.settings.clone_from(&spec.settings);
+    system.holders.clone_from(&spec.holders);
+    let configured = runner::configure(algorithm, &system)?;
+    if spec.sites + configured.helpers() > MOST_SITES {
+        return Err(UsageError::CheckedProcesses { most: MOST_SITES }.into());
     }
+    let guarantees = Guarantees::by(&*configured, spec);
+    let sites = Sites {
+        algorithm: configured,
+        setup: Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, ()) },
+        requests: spec.requests,
+        fifo: spec.fifo.unwrap_or(algorithm.about().channels == Channels::Fifo),
+        faults: spec.faults,
+        only: spec.only,
+    };
+    let most_messages = guarantees.most_messages(spec);
+    let checker = Checker { spec, perpetual: algorithm.about().perpetual, most_messages, sites, go_on };
+    let (net, searched) = checker.run();
+    Ok(guarantees.report(spec, &net, searched))
 }
 
-/// Runs the search, and a second one where that is necessary. The code is the same for all algorithms.
+/// Runs the search, and a second one where that is necessary.
 struct Checker<'a> {
     spec: &'a CheckSpec,
     perpetual: bool,
     /// The paper's bound on messages per entry, if there is one and it is checked.
     most_messages: Option<u32>,
-    fresh: &'a dyn Fn() -> Net,
+    sites: Sites,
     go_on: &'a mut dyn FnMut(SearchProgress) -> bool,
 }
 
@@ -198,7 +193,7 @@ impl Checker<'_> {
         // in the numbering of one thread.
         let ends = spec.requests.is_some() && !self.perpetual;
         let threads = if ends { spec.threads } else { 1 };
-        let mut net = (self.fresh)();
+        let mut net = Net::new(self.sites.clone());
         net.reduced = ends && !spec.full;
         let searched = self.search(&net, threads);
         let wrong = searched.ended == Ended::Violated;
@@ -210,7 +205,7 @@ impl Checker<'_> {
         }
         // The second search explores every interleaving on one thread: its counterexample is a shortest one
         // and always the same, and its graph can be searched for cycles.
-        let mut full = (self.fresh)();
+        let mut full = Net::new(self.sites.clone());
         full.most_messages = self.most_messages.filter(|_| too_dear);
         let again = self.search(&full, 1);
         // A violation remains a violation if the budget of the second search ends before it finds a run.

@@ -3,6 +3,7 @@
 //! The text comes from the header of the algorithm's file, the messages and rules from its types, and the run
 //! from a textbook figure or, if there is none, from three sites that request at the same time.
 
+use crate::algorithm;
 use crate::simulator::figures;
 use crate::simulator::runner::{Error, Progress};
 use crate::simulator::scenario::Scenario;
@@ -10,8 +11,8 @@ use crate::simulator::spec::{LoadSpec, Spec};
 use crate::simulator::time::Time;
 use crate::trace::Story;
 use crate::usage::UsageError;
-use lockkeeper_core::registry::{self, Entry, Visitor};
-use lockkeeper_core::{About, MutualExclusion, Protocol, Purpose, Rules, Vocabulary};
+use lockkeeper_core::registry::{self, Entry};
+use lockkeeper_core::{About, Purpose, Word};
 
 /// The parsed header of an algorithm's source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,29 +134,15 @@ pub struct Explanation {
 /// Explains an algorithm.
 pub fn explain(slug: &str) -> Result<Explanation, Error> {
     let entry = registry::find(slug).ok_or_else(|| UsageError::UnknownAlgorithm { name: slug.into() })?;
-    let (messages, rules) = registry::visit(slug, Words).unwrap_or_default();
+    let algorithm = algorithm::find(slug).expect("every entry of the registry is an algorithm");
+    let kind = |word: &Word| Kind { name: word.name, only_on_exit: word.purpose == Purpose::Exit };
     Ok(Explanation {
         about: entry.about,
         header: Header::parse(entry.source),
-        messages,
-        rules,
+        messages: algorithm.words().iter().map(kind).collect(),
+        rules: algorithm.rules(),
         tale: tale(entry)?,
     })
-}
-
-struct Words;
-
-impl Visitor for Words {
-    type Output = (Vec<Kind>, Vec<&'static str>);
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let kind = |word: &lockkeeper_core::Word| Kind {
-            name: word.name,
-            only_on_exit: word.purpose == Purpose::Exit,
-        };
-        let words = <P as Protocol>::Message::WORDS.iter().map(kind).collect();
-        (words, <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect())
-    }
 }
 
 /// The first figure of the algorithm, or three sites that request at the same time.

@@ -1,11 +1,10 @@
 //! The cost of elections over N, measured in the cases for which papers and textbooks give figures.
 
-use super::{ElectionSpec, Error, elect};
+use super::{ElectionSpec, Error, algorithm, elect};
 use crate::simulator::spec::{Action, Scripted};
 use crate::simulator::time::Time;
 use lockkeeper_core::election::Case;
-use lockkeeper_core::registry::{self, ElectionVisitor};
-use lockkeeper_core::{Election, SiteId};
+use lockkeeper_core::{SiteId, registry};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -50,24 +49,14 @@ pub fn costs(election: Option<&str>, sizes: &[usize]) -> Result<Vec<CostRow>, Er
     let mut rows = Vec::new();
     let wanted = registry::ELECTIONS.iter().map(|entry| entry.about.slug);
     for slug in wanted.filter(|slug| election.is_none_or(|wanted| wanted == *slug)) {
+        let algorithm = algorithm::find(slug).expect("every entry of the registry is an election");
         for &sites in sizes {
-            let cases = registry::visit_election(slug, Cases(sites)).unwrap_or_default();
-            for case in cases {
+            for case in algorithm.cases(sites) {
                 rows.push(measure(slug, sites, case)?);
             }
         }
     }
     Ok(rows)
-}
-
-struct Cases(usize);
-
-impl ElectionVisitor for Cases {
-    type Output = Vec<Case>;
-
-    fn visit<E: Election>(self) -> Vec<Case> {
-        E::cases(self.0)
-    }
 }
 
 fn measure(election: &'static str, sites: usize, case: Case) -> Result<CostRow, Error> {

@@ -2,24 +2,25 @@
 //!
 //! The simulator chooses the next event by virtual time; the checker tries every possibility.
 
-use lockkeeper_core::election::Setup;
-use lockkeeper_core::{Campaign, Elected, Election, Out, Protocol, Site, SiteId};
+use super::algorithm::{ConfiguredElection, Voter};
+use crate::algorithm::{Actions, Event};
+use lockkeeper_core::{Campaign, Elected, SiteId};
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// The sites of an election.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Electorate<E: Election> {
-    pub(super) sites: Vec<Site<E>>,
+#[derive(Clone)]
+pub struct Electorate {
+    pub(super) sites: Vec<Arc<dyn Voter>>,
     pub(super) up: Vec<bool>,
 }
 
-impl<E: Election> Electorate<E> {
+impl Electorate {
     /// All sites are up and know the highest one as the leader.
-    pub fn new(sites: usize, options: &E::Options, out: &mut Out<E>) -> Self {
+    pub fn new(election: &dyn ConfiguredElection, sites: usize) -> Self {
         let leader = SiteId::all(sites).next_back();
-        let setup = Setup { sites, leader, options: options.clone() };
-        let start = |id| Site::new(id, out, |out| E::start(id, &setup, out));
+        let start = |id| election.start(id, sites, leader).0;
         Self { sites: SiteId::all(sites).map(start).collect(), up: vec![true; sites] }
     }
 
@@ -45,32 +46,19 @@ impl<E: Election> Electorate<E> {
 
     /// The leader that a site knows.
     pub fn leader_at(&self, site: SiteId) -> Option<SiteId> {
-        self.protocol(site).leader()
+        self.state(site).leader()
     }
 
-    /// The election's state at a site.
-    pub fn protocol(&self, site: SiteId) -> &E {
-        self.sites[site.index()].protocol()
+    /// The state of a site.
+    pub fn state(&self, site: SiteId) -> &dyn Voter {
+        &*self.sites[site.index()]
     }
 
-    /// A site starts an election, because the leader does not answer.
-    pub fn campaign(&mut self, site: SiteId, out: &mut Out<E>) {
-        self.sites[site.index()].input(Campaign, out);
-    }
-
-    /// A message arrives.
-    pub fn deliver(&mut self, from: SiteId, to: SiteId, message: <E as Protocol>::Message, out: &mut Out<E>) {
-        self.sites[to.index()].deliver(from, 0, message, out);
-    }
-
-    /// A timer of a site expires.
-    pub fn timer(&mut self, site: SiteId, timer: <E as Protocol>::Timer, out: &mut Out<E>) {
-        self.sites[site.index()].timer(timer, out);
-    }
-
-    /// A site's failure detector suspects another.
-    pub fn suspect(&mut self, site: SiteId, suspect: SiteId, out: &mut Out<E>) {
-        self.sites[site.index()].suspect(suspect, out);
+    /// A site takes a step. [`Campaign`] means that it starts an election, because the leader does not answer.
+    pub fn step(&mut self, site: SiteId, event: &Event<Campaign>) -> Actions<Elected> {
+        let (after, actions) = self.state(site).step(self.len(), event);
+        self.sites[site.index()] = after;
+        actions
     }
 
     /// A site crashes and loses its state.
@@ -79,15 +67,16 @@ impl<E: Election> Electorate<E> {
     }
 
     /// A crashed site starts again with an initial state and does not know the leader.
-    pub fn restart(&mut self, id: SiteId, options: &E::Options, out: &mut Out<E>) {
-        let setup = Setup { sites: self.len(), leader: None, options: options.clone() };
-        self.sites[id.index()] = Site::new(id, out, |out| E::start(id, &setup, out));
+    pub fn restart(&mut self, election: &dyn ConfiguredElection, id: SiteId) -> Actions<Elected> {
+        let (site, actions) = election.start(id, self.len(), None);
+        self.sites[id.index()] = site;
         self.up[id.index()] = true;
+        actions
     }
 
     /// The violation in a step of a site: it becomes leader although a higher site is up.
-    pub fn usurps(&self, site: SiteId, out: &Out<E>) -> Option<String> {
-        let leads = out.outputs.contains(&Elected(site));
+    pub fn usurps(&self, site: SiteId, actions: &Actions<Elected>) -> Option<String> {
+        let leads = actions.outputs.contains(&Elected(site));
         let highest = self.live().next_back().filter(|&highest| leads && highest > site)?;
         Some(format!("{site} comes to lead although {highest} is up"))
     }

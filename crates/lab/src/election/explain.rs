@@ -1,14 +1,13 @@
 //! An explanation of an election: the header of its source file, and a small run of it.
 
-use super::{ElectionSpec, trace};
+use super::{ElectionSpec, algorithm, trace};
 use crate::comparison::explain::{Header, Tale};
 use crate::simulator::runner::Error;
 use crate::simulator::spec::{Action, Scripted};
 use crate::simulator::time::Time;
 use crate::trace::Story;
 use lockkeeper_core::election::About;
-use lockkeeper_core::registry::{self, ElectionVisitor};
-use lockkeeper_core::{Election, Protocol, Rules, SiteId, Vocabulary};
+use lockkeeper_core::{SiteId, registry};
 
 /// The explanation of an election.
 #[derive(Clone, Debug)]
@@ -28,20 +27,11 @@ pub struct Explanation {
 /// Explains an election; `None` if there is no election with this name.
 pub fn explain(slug: &str) -> Result<Option<Explanation>, Error> {
     let Some(entry) = registry::find_election(slug) else { return Ok(None) };
-    let (messages, rules) = registry::visit_election(slug, Words).unwrap_or_default();
+    let algorithm = algorithm::find(slug).expect("every entry of the registry is an election");
+    let messages = algorithm.words().iter().map(|word| word.name).collect();
+    let rules = (0..).map_while(|index| algorithm.rule(index)).collect();
     let (about, header) = (entry.about, Header::parse(entry.source));
     Ok(Some(Explanation { about, header, messages, rules, tale: tale(slug)? }))
-}
-
-struct Words;
-
-impl ElectionVisitor for Words {
-    type Output = (Vec<&'static str>, Vec<&'static str>);
-
-    fn visit<E: Election>(self) -> Self::Output {
-        let words = <E as Protocol>::Message::WORDS.iter().map(|word| word.name).collect();
-        (words, <E as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect())
-    }
 }
 
 /// Four sites; the leader crashes, and the lowest site detects it.

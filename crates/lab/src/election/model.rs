@@ -3,20 +3,19 @@
 //! A row has one slot for each site, one for each channel, and one for the remaining parts of the state.
 //! Sites, contents of channels and remaining parts are numbered in tables. States are stored exactly.
 
+use super::algorithm::{self, ConfiguredElection, Voter};
 use super::electorate::Electorate;
 use super::state::{Bounds, State, Timing};
+use crate::algorithm::{Message, Timer};
 use crate::checker::explore::intern::Interner;
 use crate::checker::explore::{Fairness, Goals, Model, Next, Worker};
 use crate::checker::mutual_exclusion::machine::Breach;
 use crate::checker::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgress};
-use crate::dispatch;
-use crate::mutants;
 use crate::property::Property;
 use crate::simulator::runner::Error;
 use crate::usage::UsageError;
-use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::settings::Settings;
-use lockkeeper_core::{Election, Out, Protocol, Site, SiteId};
+use lockkeeper_core::{SiteId, Word};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,43 +24,12 @@ pub(crate) fn check(
     spec: &CheckSpec,
     go_on: &mut dyn FnMut(SearchProgress) -> bool,
 ) -> Result<CheckReport, Error> {
-    let visitor = Check { spec, go_on };
-    let checked = match registry::find_election(&spec.algorithm) {
-        Some(_) => dispatch::visit_election(&spec.algorithm, visitor),
-        None => dispatch::visit_election_variant(&spec.algorithm, visitor),
-    };
     let unknown = || UsageError::UnknownElection { name: spec.algorithm.clone(), known: Vec::new() };
-    checked.ok_or_else(unknown)?
-}
-
-struct Check<'a> {
-    spec: &'a CheckSpec,
-    go_on: &'a mut dyn FnMut(SearchProgress) -> bool,
-}
-
-impl ElectionVisitor for Check<'_> {
-    type Output = Result<CheckReport, Error>;
-
-    fn visit<E: Election>(self) -> Self::Output {
-        let Self { spec, go_on } = self;
-        let mut settings = Settings::new(spec.settings.iter().cloned());
-        let options = E::options(&mut settings, spec.sites).map_err(UsageError::from)?;
-        settings.nothing_left().map_err(UsageError::from)?;
-        let model = |rested: Arc<AtomicBool>| {
-            let bounds = bounds(spec);
-            let start = State::<E>::new(&bounds, &options, &mut Out::new(bounds.sites));
-            Box::new(Typed { bounds, start, tables: Mutex::default(), only: spec.only, rested }) as Box<_>
-        };
-        Ok(explore(spec, &model, go_on))
-    }
-}
-
-impl mutants::election::Visitor for Check<'_> {
-    type Output = Result<CheckReport, Error>;
-
-    fn visit<Wrong: Election, Twin: Election>(self) -> Self::Output {
-        ElectionVisitor::visit::<Wrong>(self)
-    }
+    let algorithm = algorithm::find_with_mutants(&spec.algorithm).ok_or_else(unknown)?;
+    let mut settings = Settings::new(spec.settings.iter().cloned());
+    let election = algorithm.configure(&mut settings, spec.sites).map_err(UsageError::from)?;
+    settings.nothing_left().map_err(UsageError::from)?;
+    Ok(explore(spec, &*election, go_on))
 }
 
 fn bounds(spec: &CheckSpec) -> Bounds {
@@ -75,15 +43,21 @@ fn bounds(spec: &CheckSpec) -> Bounds {
     }
 }
 
-/// Explores an election. The code is the same for all elections.
 fn explore(
     spec: &CheckSpec,
-    orders: &dyn Fn(Arc<AtomicBool>) -> Box<dyn Orders>,
+    election: &dyn ConfiguredElection,
     go_on: &mut dyn FnMut(SearchProgress) -> bool,
 ) -> CheckReport {
     let rested = Arc::new(AtomicBool::new(false));
-    let model = || ElectionModel { orders: orders(rested.clone()), only: spec.only };
     let bounds = bounds(spec);
+    let model = || ElectionModel {
+        bounds,
+        start: State::new(election, &bounds),
+        words: election.algorithm().words(),
+        tables: Mutex::default(),
+        only: spec.only,
+        rested: rested.clone(),
+    };
     let report = |progress| CheckReport {
         fifo: Some(bounds.fifo),
         ..CheckReport::new(spec, ModelKind::Election, system(&bounds), progress)
@@ -115,19 +89,13 @@ fn system(bounds: &Bounds) -> String {
 
 /// An election as a model for the explorer.
 pub struct ElectionModel {
-    orders: Box<dyn Orders>,
+    bounds: Bounds,
+    start: State,
+    words: &'static [Word],
+    tables: Mutex<Tables>,
     only: Option<Property>,
-}
-
-/// The boundary to an election's types: outside, states are rows of numbers.
-trait Orders: Sync {
-    fn slots(&self) -> usize;
-    fn start(&self) -> Vec<u32>;
-    /// Passes every successor to `found`; returns the violation in the state itself, if there is one.
-    fn expand(&self, row: &[u32], found: &mut dyn FnMut(Next<'_, Order, Breach>)) -> Option<Breach>;
-    /// The sentences for the events that lead to a successor.
-    fn describe(&self, row: &[u32], index: usize) -> Vec<String>;
-    fn is_at_rest(&self, row: &[u32]) -> bool;
+    /// Set when a state at rest is expanded.
+    rested: Arc<AtomicBool>,
 }
 
 /// The step to a successor.
@@ -142,7 +110,7 @@ impl Model for ElectionModel {
     type Worker<'m> = Expander<'m>;
 
     fn slots(&self) -> usize {
-        self.orders.slots()
+        self.bounds.sites * self.bounds.sites + 1
     }
 
     /// The only goal is that the system comes to rest.
@@ -158,13 +126,13 @@ impl Model for ElectionModel {
     }
 
     fn worker(&self) -> Expander<'_> {
-        Expander { orders: &*self.orders }
+        Expander { model: self }
     }
 }
 
 /// Expands states of an [`ElectionModel`].
 pub struct Expander<'m> {
-    orders: &'m dyn Orders,
+    model: &'m ElectionModel,
 }
 
 impl Worker for Expander<'_> {
@@ -173,7 +141,9 @@ impl Worker for Expander<'_> {
     type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
-        found(&self.orders.start());
+        let mut row = Vec::new();
+        self.model.pack(&self.model.start, true, None, &mut row);
+        found(&row);
     }
 
     fn expand(
@@ -182,7 +152,7 @@ impl Worker for Expander<'_> {
         _tallies: &[u8],
         found: &mut impl FnMut(Next<'_, Order, Breach>),
     ) -> Option<Breach> {
-        self.orders.expand(state, found)
+        self.model.expand(state, found)
     }
 
     fn property(breach: &Breach) -> Property {
@@ -190,11 +160,11 @@ impl Worker for Expander<'_> {
     }
 
     fn describe(&mut self, from: &[u32], action: &Order) -> Vec<String> {
-        self.orders.describe(from, action.index)
+        self.model.describe(from, action.index)
     }
 
     fn pending(&mut self, state: &[u32]) -> Goals {
-        Goals::from(!self.orders.is_at_rest(state))
+        Goals::from(!self.model.unpack(state).0.is_at_rest())
     }
 
     fn duty(&self, action: &Order) -> Option<u64> {
@@ -207,24 +177,14 @@ impl Worker for Expander<'_> {
     }
 }
 
-/// The states of election `E`.
-struct Typed<E: Election> {
-    bounds: Bounds,
-    start: State<E>,
-    tables: Mutex<Tables<E>>,
-    only: Option<Property>,
-    /// Set when a state at rest is expanded.
-    rested: Arc<AtomicBool>,
-}
-
-struct Tables<E: Election> {
-    sites: Interner<Site<E>>,
+struct Tables {
+    sites: Interner<Arc<dyn Voter>>,
     /// The contents of channels. Number 0 is the empty channel.
-    channels: Interner<Vec<<E as Protocol>::Message>>,
-    rests: Interner<Rest<E>>,
+    channels: Interner<Vec<Message>>,
+    rests: Interner<Rest>,
 }
 
-impl<E: Election> Default for Tables<E> {
+impl Default for Tables {
     fn default() -> Self {
         let mut channels = Interner::default();
         channels.number(Vec::new());
@@ -234,9 +194,9 @@ impl<E: Election> Default for Tables<E> {
 
 /// The parts of a state other than sites and channels.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Rest<E: Election> {
+struct Rest {
     up: Vec<bool>,
-    armed: Vec<(SiteId, <E as Protocol>::Timer)>,
+    armed: Vec<(SiteId, Timer)>,
     content: Vec<SiteId>,
     initiators_left: u8,
     unnoticed: Vec<(SiteId, SiteId)>,
@@ -245,8 +205,8 @@ struct Rest<E: Election> {
     opening: bool,
 }
 
-impl<E: Election> Typed<E> {
-    fn tables(&self) -> MutexGuard<'_, Tables<E>> {
+impl ElectionModel {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().expect("no worker panics")
     }
 
@@ -256,12 +216,12 @@ impl<E: Election> Typed<E> {
 
     /// Packs a state into a row. Sites that are the same as `before`, in the state of another row, keep their
     /// numbers.
-    fn pack(&self, state: &State<E>, opening: bool, before: Option<(&State<E>, &[u32])>, row: &mut Vec<u32>) {
+    fn pack(&self, state: &State, opening: bool, before: Option<(&State, &[u32])>, row: &mut Vec<u32>) {
         let (mut tables, sites) = (self.tables(), self.bounds.sites);
         row.clear();
         for (index, site) in state.electorate.sites.iter().enumerate() {
             row.push(match before {
-                Some((other, numbers)) if other.electorate.sites[index] == *site => numbers[index],
+                Some((other, numbers)) if *other.electorate.sites[index] == **site => numbers[index],
                 _ => tables.sites.number_of(site),
             });
         }
@@ -286,7 +246,7 @@ impl<E: Election> Typed<E> {
     }
 
     /// The state that was packed into a row, and whether no site has reacted to an event yet.
-    fn unpack(&self, row: &[u32]) -> (State<E>, bool) {
+    fn unpack(&self, row: &[u32]) -> (State, bool) {
         let (tables, sites) = (self.tables(), self.bounds.sites);
         let rest = tables.rests.get(row[sites * sites]).clone();
         let protocols = row[..sites].iter().map(|&number| tables.sites.get(number).clone()).collect();
@@ -311,25 +271,13 @@ impl<E: Election> Typed<E> {
         };
         (state, rest.opening)
     }
-}
 
-impl<E: Election> Orders for Typed<E> {
-    fn slots(&self) -> usize {
-        self.bounds.sites * self.bounds.sites + 1
-    }
-
-    fn start(&self) -> Vec<u32> {
-        let mut row = Vec::new();
-        self.pack(&self.start, true, None, &mut row);
-        row
-    }
-
+    /// Passes every successor to `found`; returns the violation in the state itself, if there is one.
     fn expand(&self, row: &[u32], found: &mut dyn FnMut(Next<'_, Order, Breach>)) -> Option<Breach> {
         let (state, opening) = self.unpack(row);
-        let mut out = Out::new(self.bounds.sites);
         let mut next = Vec::new();
         let breach = |property, what| Breach { property, sites: Vec::new(), what };
-        for (index, to) in state.successors(opening, &self.bounds, &mut out).into_iter().enumerate() {
+        for (index, to) in state.successors(opening, &self.bounds, self.words).into_iter().enumerate() {
             let wrong = to.wrong.filter(|_| self.checks(Property::HighestLeads));
             // A crash, or an election that a site starts spontaneously, need not follow any event.
             let duty = match &to.events[..] {
@@ -355,13 +303,10 @@ impl<E: Election> Orders for Typed<E> {
             .map(|disagreement| breach(Property::Agreement, disagreement.to_string()))
     }
 
+    /// The sentences for the events that lead to a successor.
     fn describe(&self, row: &[u32], index: usize) -> Vec<String> {
         let (state, opening) = self.unpack(row);
-        let mut successors = state.successors(opening, &self.bounds, &mut Out::new(self.bounds.sites));
+        let mut successors = state.successors(opening, &self.bounds, self.words);
         successors.swap_remove(index).events.iter().map(ToString::to_string).collect()
-    }
-
-    fn is_at_rest(&self, row: &[u32]) -> bool {
-        self.unpack(row).0.is_at_rest()
     }
 }

@@ -1,10 +1,10 @@
 //! The report of simulated elections.
 
 use super::ElectionSpec;
+use crate::algorithm::Message;
 use crate::property::Property;
-use crate::simulator::observer::encoded_size;
 use crate::simulator::time::Time;
-use lockkeeper_core::{SiteId, Vocabulary, Word};
+use lockkeeper_core::{SiteId, Word};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,9 +48,9 @@ impl Run {
         }
     }
 
-    pub(super) fn count<M: Vocabulary + Serialize>(&mut self, message: &M) {
+    pub(super) fn count(&mut self, message: &Message) {
         self.by_word[message.word()] += 1;
-        self.bytes += encoded_size(message);
+        self.bytes += message.bytes();
     }
 
     /// The duration of the last election.

@@ -4,28 +4,29 @@
 //! of mutual exclusion: queue, network, detectors, scripts, traces.
 
 use super::ElectionSpec;
+use super::algorithm::ConfiguredElection;
 use super::electorate::Electorate;
 use super::report::{Breach, Run, Took};
+use crate::algorithm::{Actions, Event as Cause, Message, Timer};
 use crate::property::Property;
 use crate::simulator::detector::Detector;
 use crate::simulator::network::Network;
 use crate::simulator::queue::Queue;
-use crate::simulator::run::step_in_words;
 use crate::simulator::spec::{Action, Scripted};
 use crate::simulator::time::Time;
-use crate::trace::{Arrival, Held, SiteState, Stage, Stamp, Tracer, What};
+use crate::trace::{Arrival, Held, Sent, SiteState, Stage, Stamp, Tracer, What};
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Elected, Election, Mode, Out, Phase, Protocol, SiteId, Vocabulary};
+use lockkeeper_core::{Campaign, Elected, Mode, Phase, SiteId};
 use slab::Slab;
 use smallvec::SmallVec;
 
 /// The maximum number of events per pair of sites. A longer run is assumed to be infinite.
 const MOST_EVENTS_PER_PAIR: u64 = 2_000;
 
-struct Flight<M> {
+struct Flight {
     from: SiteId,
     to: SiteId,
-    message: M,
+    message: Message,
     sent: Time,
     stamp: Option<Stamp>,
     /// Whether it has arrived and waits to be processed.
@@ -52,21 +53,20 @@ impl Event {
 }
 
 /// One run.
-pub struct Sim<'a, E: Election> {
+pub struct Sim<'a> {
     spec: &'a ElectionSpec,
-    options: E::Options,
+    election: &'a dyn ConfiguredElection,
     script: Vec<Scripted>,
-    electorate: Electorate<E>,
-    out: Out<E>,
+    electorate: Electorate,
     network: Network,
     detector: Detector,
     tracer: Option<Tracer<'a>>,
     queue: Queue<Event>,
-    flights: Slab<Flight<<E as Protocol>::Message>>,
+    flights: Slab<Flight>,
     /// For each paused site, the events that wait for it.
     paused: Vec<Option<Vec<Event>>>,
     busy_until: Vec<Time>,
-    timers: Vec<Vec<(<E as Protocol>::Timer, u64)>>,
+    timers: Vec<Vec<(Timer, u64)>>,
     generation: u64,
     now: Time,
     /// Number of events in the queue that are not background events.
@@ -77,15 +77,18 @@ pub struct Sim<'a, E: Election> {
     run: Run,
 }
 
-impl<'a, E: Election> Sim<'a, E> {
+impl<'a> Sim<'a> {
     /// A run in its initial state.
-    pub fn new(spec: &'a ElectionSpec, options: E::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
+    pub fn new(
+        spec: &'a ElectionSpec,
+        election: &'a dyn ConfiguredElection,
+        seed: u64,
+        tracer: Option<Tracer<'a>>,
+    ) -> Self {
         let sites = spec.system.sites;
-        let mut out = Out::new(sites);
         let mut sim = Self {
-            electorate: Electorate::new(sites, &options, &mut out),
-            out,
-            options,
+            electorate: Electorate::new(election, sites),
+            election,
             script: spec.system.whole_script(),
             network: Network::new(&spec.system.network, seed),
             detector: Detector::new(spec.system.detector, sites, seed),
@@ -100,7 +103,7 @@ impl<'a, E: Election> Sim<'a, E> {
             foreground: 0,
             last_foreground: Time::ZERO,
             unsettled_since: None,
-            run: Run::new(sites, <E as Protocol>::Message::WORDS.len()),
+            run: Run::new(sites, election.algorithm().words().len()),
             spec,
         };
         sim.plan_start();
@@ -191,8 +194,7 @@ impl<'a, E: Election> Sim<'a, E> {
             Event::Arrive(place) => self.arrive(place),
             Event::Campaign(site) => {
                 if self.can_act(site, event) {
-                    self.electorate.campaign(site, &mut self.out);
-                    self.after_step(site, What::Campaign);
+                    self.step(site, &Cause::Input(Campaign), What::Campaign);
                 }
             }
             Event::Timer { site, generation } => {
@@ -201,8 +203,7 @@ impl<'a, E: Election> Sim<'a, E> {
                 let Some(place) = is_armed(&self.timers[site.index()]) else { return };
                 if self.can_act(site, event) {
                     let (timer, _) = self.timers[site.index()].swap_remove(place);
-                    self.electorate.timer(site, timer, &mut self.out);
-                    self.after_step(site, What::Timer);
+                    self.step(site, &Cause::Timer(timer), What::Timer);
                 }
             }
             Event::Script(index) => {
@@ -244,8 +245,7 @@ impl<'a, E: Election> Sim<'a, E> {
     }
 
     fn suspect(&mut self, site: SiteId, suspect: SiteId) {
-        self.electorate.suspect(site, suspect, &mut self.out);
-        self.after_step(site, What::Suspect { suspect });
+        self.step(site, &Cause::Suspect(suspect), What::Suspect { suspect });
     }
 
     fn heartbeat(&mut self, site: SiteId) {
@@ -285,13 +285,12 @@ impl<'a, E: Election> Sim<'a, E> {
         }
         if self.can_act(to, Event::Arrive(place)) {
             let Flight { message, sent, stamp, .. } = self.flights.remove(place);
-            let text = self.tracer.is_some().then(|| message.to_string());
-            self.electorate.deliver(from, to, message, &mut self.out);
-            if let (Some(tracer), Some(stamp), Some(text)) = (&mut self.tracer, &stamp, &text) {
-                let (why, sends) = step_in_words(&self.out);
-                tracer.receive(self.now, to, Arrival { from, stamp, message: text, sent }, &why, &sends);
+            let actions = self.electorate.step(to, &Cause::Message(from, message.clone()));
+            if let (Some(tracer), Some(stamp)) = (&mut self.tracer, &stamp) {
+                let (why, sends) = step_in_words(self.election, &actions);
+                tracer.receive(self.now, to, Arrival { from, stamp, message: &message, sent }, &why, &sends);
             }
-            self.settle(to);
+            self.settle(to, actions);
         }
     }
 
@@ -302,23 +301,29 @@ impl<'a, E: Election> Sim<'a, E> {
         }
     }
 
-    /// Traces a step that was not caused by a message, and applies its effects.
-    fn after_step(&mut self, site: SiteId, what: What<'_>) {
-        if let Some(tracer) = &mut self.tracer {
-            let (why, sends) = step_in_words(&self.out);
-            tracer.local(self.now, site, what, &why, &sends);
-        }
-        self.settle(site);
+    /// Takes a step that is not caused by a message.
+    fn step(&mut self, site: SiteId, cause: &Cause<Campaign>, what: What<'_>) {
+        let actions = self.electorate.step(site, cause);
+        self.after_step(site, actions, what);
     }
 
-    /// Applies the effects of a step.
-    fn settle(&mut self, site: SiteId) {
-        if let Some(what) = self.electorate.usurps(site, &self.out) {
+    /// Traces a step that was not caused by a message, and carries out its actions.
+    fn after_step(&mut self, site: SiteId, actions: Actions<Elected>, what: What<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            let (why, sends) = step_in_words(self.election, &actions);
+            tracer.local(self.now, site, what, &why, &sends);
+        }
+        self.settle(site, actions);
+    }
+
+    /// Carries out the actions of a step.
+    fn settle(&mut self, site: SiteId, actions: Actions<Elected>) {
+        if let Some(what) = self.electorate.usurps(site, &actions) {
             self.breach(Property::HighestLeads, what);
         }
-        self.measure_agreement(!self.out.sends.is_empty());
+        self.measure_agreement(!actions.sends.is_empty());
         let mut stamp = None;
-        for (to, message) in std::mem::take(&mut self.out.sends) {
+        for (to, message) in actions.sends {
             self.run.count(&message);
             stamp = self.tracer.as_mut().map(|tracer| tracer.stamp(site, stamp.take()));
             self.send(Flight {
@@ -330,14 +335,14 @@ impl<'a, E: Election> Sim<'a, E> {
                 in_service: false,
             });
         }
-        for Elected(leader) in std::mem::take(&mut self.out.outputs) {
+        for Elected(leader) in actions.outputs {
             self.run.outcome[site.index()].since = Some(self.now);
             if leader == site {
                 self.run.announced.push(super::report::Announced { at: self.now, site });
             }
             self.trace_bare(site, What::Elected { leader });
         }
-        self.change_timers(site);
+        self.change_timers(site, actions.timers);
     }
 
     /// Measures elections: from the first message sent without agreement until agreement.
@@ -350,7 +355,7 @@ impl<'a, E: Election> Sim<'a, E> {
         }
     }
 
-    fn send(&mut self, flight: Flight<<E as Protocol>::Message>) {
+    fn send(&mut self, flight: Flight) {
         let arrivals = self.arrivals(flight.from, flight.to);
         if arrivals.is_empty() {
             let place = self.flights.insert(flight);
@@ -363,8 +368,8 @@ impl<'a, E: Election> Sim<'a, E> {
         }
     }
 
-    fn change_timers(&mut self, site: SiteId) {
-        for change in std::mem::take(&mut self.out.timers) {
+    fn change_timers(&mut self, site: SiteId, changes: Vec<TimerChange<Timer>>) {
+        for change in changes {
             let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = &change;
             self.timers[site.index()].retain(|(known, _)| known != timer);
             if let TimerChange::Arm { timer, after_milli_t } = change {
@@ -380,9 +385,9 @@ impl<'a, E: Election> Sim<'a, E> {
         match action {
             Action::Crash(site) if self.electorate.is_up(*site) => self.crash(*site),
             Action::Recover(site) if !self.electorate.is_up(*site) => {
-                self.electorate.restart(*site, &self.options, &mut self.out);
+                let actions = self.electorate.restart(self.election, *site);
                 self.busy_until[site.index()] = self.now;
-                self.after_step(*site, What::Recover);
+                self.after_step(*site, actions, What::Recover);
             }
             Action::Pause(site) if self.electorate.is_up(*site) => {
                 self.paused[site.index()].get_or_insert_default();
@@ -437,10 +442,10 @@ impl<'a, E: Election> Sim<'a, E> {
     }
 }
 
-impl<E: Election> Stage for Sim<'_, E> {
+impl Stage for Sim<'_> {
     /// A site that considers itself the leader counts as inside; the others point to their leader.
     fn site(&self, site: SiteId) -> SiteState {
-        let (protocol, up) = (self.electorate.protocol(site), self.electorate.is_up(site));
+        let (state, up) = (self.electorate.state(site), self.electorate.is_up(site));
         let leader = self.electorate.leader_at(site).filter(|_| up);
         SiteState {
             phase: if leader == Some(site) { Phase::Inside } else { Phase::Idle },
@@ -449,7 +454,7 @@ impl<E: Election> Stage for Sim<'_, E> {
             paused: self.paused[site.index()].is_some(),
             tokens: 0,
             timers: self.timers[site.index()].len(),
-            fields: if up { protocol.fields() } else { Vec::new() },
+            fields: if up { state.fields() } else { Vec::new() },
             points_to: leader.filter(|leader| *leader != site),
             waits_for: Vec::new(),
             quorum: Vec::new(),
@@ -459,4 +464,14 @@ impl<E: Election> Stage for Sim<'_, E> {
     fn held(&self) -> Vec<Held> {
         Vec::new()
     }
+}
+
+/// The rules that fired in a step, and the messages that it sent.
+fn step_in_words<'a>(
+    election: &dyn ConfiguredElection,
+    actions: &'a Actions<Elected>,
+) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'a>; 4]>) {
+    let why = actions.rules.iter().filter_map(|&rule| election.algorithm().rule(rule)).collect();
+    let sends = actions.sends.iter().map(|(to, message)| Sent { to: *to, message }).collect();
+    (why, sends)
 }

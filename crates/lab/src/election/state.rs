@@ -14,10 +14,12 @@
 //! starts an election, or crashes) happens at the start or directly after a step of that site: until the
 //! site's next step, its exact time makes no difference.
 
+use super::algorithm::ConfiguredElection;
 use super::electorate::Electorate;
+use crate::algorithm::{self, Actions, Message, Timer};
 use foldhash::fast::FixedState;
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Election, Out, Protocol, SiteId, Vocabulary};
+use lockkeeper_core::{Campaign, Elected, SiteId, Word};
 use std::fmt;
 use std::hash::BuildHasher as _;
 
@@ -50,14 +52,14 @@ pub(super) struct Bounds {
 }
 
 /// A message under way: sender, receiver, message.
-pub(super) type Flight<E> = (SiteId, SiteId, <E as Protocol>::Message);
+pub(super) type Flight = (SiteId, SiteId, Message);
 
 /// A global state. Unordered collections are kept sorted, so that equal states compare as equal.
 #[derive(Clone)]
-pub(super) struct State<E: Election> {
-    pub(super) electorate: Electorate<E>,
-    pub(super) under_way: Vec<Flight<E>>,
-    pub(super) armed: Vec<(SiteId, <E as Protocol>::Timer)>,
+pub(super) struct State {
+    pub(super) electorate: Electorate,
+    pub(super) under_way: Vec<Flight>,
+    pub(super) armed: Vec<(SiteId, Timer)>,
     /// The sites that have not started an election spontaneously.
     pub(super) content: Vec<SiteId>,
     pub(super) initiators_left: u8,
@@ -70,16 +72,16 @@ pub(super) struct State<E: Election> {
 
 /// An event.
 #[derive(Clone)]
-pub(super) enum Event<E: Election> {
+pub(super) enum Event {
     Campaign(SiteId),
-    Deliver(Flight<E>),
-    Timer(SiteId, <E as Protocol>::Timer),
+    Deliver(Flight),
+    Timer(SiteId, Timer),
     Notice(SiteId, SiteId),
     Crash(SiteId),
     Partition(Vec<SiteId>),
 }
 
-impl<E: Election> fmt::Display for Event<E> {
+impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Campaign(site) => write!(f, "{site} misses the leader"),
@@ -92,7 +94,7 @@ impl<E: Election> fmt::Display for Event<E> {
     }
 }
 
-impl<E: Election> Event<E> {
+impl Event {
     /// The duty of a fair run that the event performs. `None` if the event need not happen.
     pub(super) fn duty(&self, fifo: bool) -> Option<u64> {
         let hash = FixedState::with_seed(0);
@@ -113,10 +115,10 @@ fn are(sites: &[SiteId]) -> String {
     format!("{} {}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })
 }
 
-impl<E: Election> State<E> {
-    pub(super) fn new(bounds: &Bounds, options: &E::Options, out: &mut Out<E>) -> Self {
+impl State {
+    pub(super) fn new(election: &dyn ConfiguredElection, bounds: &Bounds) -> Self {
         Self {
-            electorate: Electorate::new(bounds.sites, options, out),
+            electorate: Electorate::new(election, bounds.sites),
             under_way: Vec::new(),
             armed: Vec::new(),
             content: SiteId::all(bounds.sites).collect(),
@@ -133,16 +135,16 @@ impl<E: Election> State<E> {
     }
 
     /// The possible events, except those that a site can initiate by itself at any time.
-    fn events(&self, bounds: &Bounds) -> Vec<Event<E>> {
+    fn events(&self, bounds: &Bounds, words: &[Word]) -> Vec<Event> {
         if bounds.timing == Timing::Synchronous
-            && let Some(ack) = self.under_way.iter().find(|(_, _, message)| is_ack(message))
+            && let Some(ack) = self.under_way.iter().find(|(_, _, message)| is_ack(message, words))
         {
             return vec![Event::Deliver(ack.clone())];
         }
         let mut events = Vec::new();
         for (at, flight) in self.under_way.iter().enumerate() {
             // Of equal messages, only one is considered; of a FIFO channel, only the first can arrive.
-            let follows = |before: &Flight<E>| {
+            let follows = |before: &Flight| {
                 if bounds.fifo { (before.0, before.1) == (flight.0, flight.1) } else { before == flight }
             };
             if at == 0 || !follows(&self.under_way[at - 1]) {
@@ -173,7 +175,7 @@ impl<E: Election> State<E> {
     }
 
     /// The events that a site can initiate by itself: starting an election, and crashing.
-    fn own_events(&self, site: SiteId) -> impl Iterator<Item = Event<E>> + use<E> {
+    fn own_events(&self, site: SiteId) -> impl Iterator<Item = Event> + use<> {
         let campaign = self.initiators_left > 0 && self.content.contains(&site);
         let crash = self.crashes_left > 0 && self.electorate.is_up(site);
         let campaign = campaign.then_some(Event::Campaign(site));
@@ -181,31 +183,28 @@ impl<E: Election> State<E> {
     }
 
     /// Takes a step; returns its site and the violation in it, if there is one.
-    fn step(&mut self, event: Event<E>, fifo: bool, out: &mut Out<E>) -> (SiteId, Option<String>) {
-        let site = match event {
+    fn step(&mut self, event: Event, fifo: bool) -> (SiteId, Option<String>) {
+        use algorithm::Event as Cause;
+        let (site, cause) = match event {
             Event::Campaign(site) => {
                 self.initiators_left -= 1;
                 self.content.retain(|&other| other != site);
-                self.electorate.campaign(site, out);
-                site
+                (site, Cause::Input(Campaign))
             }
             Event::Deliver(flight) => {
                 if let Some(place) = self.under_way.iter().position(|other| *other == flight) {
                     self.under_way.remove(place);
                 }
                 let (from, to, message) = flight;
-                self.electorate.deliver(from, to, message, out);
-                to
+                (to, Cause::Message(from, message))
             }
             Event::Timer(site, timer) => {
                 self.armed.retain(|other| *other != (site, timer.clone()));
-                self.electorate.timer(site, timer, out);
-                site
+                (site, Cause::Timer(timer))
             }
             Event::Notice(site, crashed) => {
                 self.unnoticed.retain(|other| *other != (site, crashed));
-                self.electorate.suspect(site, crashed, out);
-                site
+                (site, Cause::Suspect(crashed))
             }
             Event::Crash(site) => {
                 self.crash(site);
@@ -220,8 +219,9 @@ impl<E: Election> State<E> {
                 return (SiteId(0), None);
             }
         };
-        let wrong = self.electorate.usurps(site, out);
-        self.settle(site, fifo, out);
+        let actions = self.electorate.step(site, &cause);
+        let wrong = self.electorate.usurps(site, &actions);
+        self.settle(site, fifo, actions);
         (site, wrong)
     }
 
@@ -236,8 +236,8 @@ impl<E: Election> State<E> {
         self.unnoticed.sort_unstable();
     }
 
-    fn settle(&mut self, site: SiteId, fifo: bool, out: &mut Out<E>) {
-        for (to, message) in out.sends.drain(..) {
+    fn settle(&mut self, site: SiteId, fifo: bool, actions: Actions<Elected>) {
+        for (to, message) in actions.sends {
             if self.electorate.is_up(to) && !self.are_apart(site, to) {
                 self.under_way.push((site, to, message));
             }
@@ -247,7 +247,7 @@ impl<E: Election> State<E> {
         } else {
             self.under_way.sort_unstable();
         }
-        for change in out.timers.drain(..) {
+        for change in actions.timers {
             let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = &change;
             self.armed.retain(|other| *other != (site, timer.clone()));
             if let TimerChange::Arm { timer, .. } = change {
@@ -261,33 +261,33 @@ impl<E: Election> State<E> {
 /// Whether a message only acknowledges another. Its receipt only disarms a timer, which cannot expire while
 /// the message is under way. With sufficiently long timeouts, every other event can therefore be moved after
 /// its receipt, and only that order is tried.
-fn is_ack<M: Vocabulary>(message: &M) -> bool {
-    M::WORDS[message.word()].name == "ACK"
+fn is_ack(message: &Message, words: &[Word]) -> bool {
+    words[message.word()].name == "ACK"
 }
 
 /// A possible next state.
-pub(super) struct Successor<E: Election> {
-    pub(super) state: State<E>,
+pub(super) struct Successor {
+    pub(super) state: State,
     /// The events that lead to the state.
-    pub(super) events: Vec<Event<E>>,
+    pub(super) events: Vec<Event>,
     /// The violation in the last of them, if there is one.
     pub(super) wrong: Option<String>,
     /// Whether no site has reacted to an event yet.
     pub(super) opening: bool,
 }
 
-impl<E: Election> State<E> {
+impl State {
     /// The possible next states. While no site has reacted to an event (`opening`), every site may start an
     /// election or crash; later, only the site that has taken a step.
-    pub(super) fn successors(&self, opening: bool, bounds: &Bounds, out: &mut Out<E>) -> Vec<Successor<E>> {
+    pub(super) fn successors(&self, opening: bool, bounds: &Bounds, words: &[Word]) -> Vec<Successor> {
         let sites = SiteId::all(if opening { bounds.sites } else { 0 });
         let of_their_own = sites.flat_map(|site| self.own_events(site)).map(|event| (event, true));
-        let all = of_their_own.chain(self.events(bounds).into_iter().map(|event| (event, false)));
+        let all = of_their_own.chain(self.events(bounds, words).into_iter().map(|event| (event, false)));
         let mut successors = Vec::new();
         for (event, opening) in all {
             let mut left = vec![(self.clone(), Vec::new(), event)];
             while let Some((mut state, mut events, event)) = left.pop() {
-                let (site, wrong) = state.step(event.clone(), bounds.fifo, out);
+                let (site, wrong) = state.step(event.clone(), bounds.fifo);
                 events.push(event);
                 left.extend(state.own_events(site).map(|own| (state.clone(), events.clone(), own)));
                 successors.push(Successor { state, events, wrong, opening });

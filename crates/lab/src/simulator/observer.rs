@@ -5,7 +5,7 @@ use crate::simulator::causality::{Causality, Past};
 use crate::simulator::metrics::Measures;
 use crate::simulator::time::Time;
 use lockkeeper_core::mutex::list;
-use lockkeeper_core::{Crowd, Holder, Mode, MutualExclusion, Sharing, SiteId, Timestamp, Vocabulary};
+use lockkeeper_core::{Crowd, Holder, Mode, Sharing, SiteId, Timestamp};
 use std::collections::{BTreeSet, VecDeque};
 
 /// The maximum number of processes for which happened-before is tracked: it costs a bit per site on every
@@ -362,13 +362,13 @@ impl Observer {
         }
     }
 
-    /// A message is sent.
+    /// A message of this type and size is sent.
     #[inline]
-    pub fn send<P: MutualExclusion>(&mut self, from: SiteId, message: &P::Message) {
+    pub fn send(&mut self, from: SiteId, word: usize, bytes: u64) {
         if self.open {
             let counts = &mut self.measures.counts;
-            counts.by_word[message.word()] += 1;
-            counts.bytes += encoded_size(message);
+            counts.by_word[word] += 1;
+            counts.bytes += bytes;
             counts.load_of[from.index()] += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! Runs a [`Spec`], selecting the algorithm by its name.
 
-use crate::dispatch;
+use crate::algorithm::{self, Algorithm, Configured};
 use crate::property::Names;
 use crate::simulator::delay::Delay;
 use crate::simulator::report::{Report, Stated};
@@ -9,10 +9,10 @@ use crate::simulator::spec::{Action, LoadSpec, MOST_SITES, Scripted, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Sink, Tracer};
 use crate::usage::UsageError;
-use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::Mode;
 use lockkeeper_core::settings::Settings;
-use lockkeeper_core::{Expected, Mode, MutualExclusion, Protocol, Vocabulary};
 use rayon::prelude::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The reason why there is no report.
@@ -57,31 +57,48 @@ pub struct Progress {
 
 /// Runs a spec with successive seeds on all cores. The report does not depend on the number of cores.
 pub fn simulate(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Result<Report, Error> {
-    visit(spec, Simulate { spec, seed, seeds, progress })?
+    let algorithm = registered(spec)?;
+    let outcomes = run(spec, &*algorithm, seed, seeds, progress);
+    report(spec, &*algorithm, seed, &outcomes)
 }
 
 /// Runs a spec with successive seeds on all cores; returns the outcome of each run, in the order of the
 /// seeds.
 pub fn outcomes(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Result<Vec<Outcome>, Error> {
-    let outcomes = visit(spec, Outcomes { spec, seed, seeds, progress })??;
+    let outcomes = run(spec, &*registered(spec)?, seed, seeds, progress);
     if outcomes.iter().any(|outcome| outcome.interrupted) { Err(Error::Interrupted) } else { Ok(outcomes) }
 }
 
-/// Runs a spec once and passes every event to `sink`.
+fn run(spec: &Spec, algorithm: &dyn Configured, seed: u64, seeds: u64, progress: &Progress) -> Vec<Outcome> {
+    let run = |offset| Sim::new(spec, algorithm, seed.wrapping_add(offset), None).run(watch(progress)).0;
+    (0..seeds).into_par_iter().map(run).collect()
+}
+
+/// Runs a spec of an algorithm or a mutant once and passes every event to `sink`.
 pub fn trace(spec: &Spec, seed: u64, sink: &mut dyn Sink, progress: &Progress) -> Result<Report, Error> {
-    some_sites(spec)?;
-    visit_named(&spec.algorithm, Trace { spec, seed, sink, progress }).ok_or_else(|| unknown(spec))?
+    let algorithm = registered_or_mutant(spec)?;
+    let processes = spec.sites + algorithm.helpers();
+    sink.command(&spec.command(seed)).map_err(Error::Trace)?;
+    let tracer = Tracer::new(sink, Names { sites: spec.sites }, processes);
+    let (outcome, written) = Sim::new(spec, &*algorithm, seed, Some(tracer)).run(watch(progress));
+    written.map_err(Error::Trace)?;
+    report(spec, &*algorithm, seed, &[outcome])
 }
 
 /// Number of processes of a spec: its sites, and a coordinator if that is separate.
 pub fn processes(spec: &Spec) -> Result<usize, Error> {
-    some_sites(spec)?;
-    visit_named(&spec.algorithm, Processes { spec }).ok_or_else(|| unknown(spec))?
+    Ok(spec.sites + registered_or_mutant(spec)?.helpers())
 }
 
-pub(crate) fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
+/// The spec's algorithm, which must be in the registry, with the options from its settings.
+pub(crate) fn registered(spec: &Spec) -> Result<Arc<dyn Configured>, Error> {
     some_sites(spec)?;
-    dispatch::visit(&spec.algorithm, visitor).ok_or_else(|| unknown(spec))
+    configure(algorithm::find(&spec.algorithm).ok_or_else(|| unknown(spec))?, spec)
+}
+
+fn registered_or_mutant(spec: &Spec) -> Result<Arc<dyn Configured>, Error> {
+    some_sites(spec)?;
+    configure(algorithm::find_with_mutants(&spec.algorithm).ok_or_else(|| unknown(spec))?, spec)
 }
 
 fn unknown(spec: &Spec) -> Error {
@@ -95,34 +112,17 @@ fn some_sites(spec: &Spec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Calls a visitor with an algorithm or a mutant; their names are distinct. The visitor is compiled for each
-/// of them, so use this sparingly.
-pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {
-    struct Wrong<V>(V);
-    impl<V: Visitor> crate::mutants::Visitor for Wrong<V> {
-        type Output = V::Output;
-
-        fn visit<Wrong: MutualExclusion, Twin: MutualExclusion>(self) -> V::Output {
-            self.0.visit::<Wrong>()
-        }
-    }
-    match registry::find(name) {
-        Some(_) => dispatch::visit(name, visitor),
-        None => dispatch::visit_variant(name, Wrong(visitor)),
-    }
-}
-
-/// Validates a spec; returns the algorithm's options.
-pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
+/// Validates a spec; returns the algorithm with the options from the spec's settings.
+pub(crate) fn configure(algorithm: &dyn Algorithm, spec: &Spec) -> Result<Arc<dyn Configured>, Error> {
     let mut settings = Settings::new(spec.settings.iter().cloned());
-    let options = P::options(&mut settings, spec.sites).map_err(UsageError::from)?;
+    let configured = algorithm.configure(&mut settings, spec.sites).map_err(UsageError::from)?;
     settings.nothing_left().map_err(UsageError::from)?;
-    let processes = spec.sites + P::helpers(&options);
+    let processes = spec.sites + configured.helpers();
     spec.network.delay.fits(processes).map_err(UsageError::from)?;
     if matches!(spec.cs, Some(Delay::Matrix(_))) {
         return Err(UsageError::MatrixAsDuration.into());
     }
-    if P::ABOUT.perpetual && spec.network.delay.typical() == Time::ZERO && spec.sites > 1 {
+    if algorithm.about().perpetual && spec.network.delay.typical() == Time::ZERO && spec.sites > 1 {
         return Err(UsageError::TokenWithoutDelay.into());
     }
     if spec.entries == 0 && spec.load != LoadSpec::Script {
@@ -139,12 +139,12 @@ pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error
     if spec.holders.iter().any(|holder| holder.site.index() >= spec.sites) {
         return Err(UsageError::UnknownHolder.into());
     }
-    let sharing = P::sharing(&options);
+    let sharing = configured.sharing();
     sharing.check(&spec.holders).map_err(UsageError::from)?;
     if wants_to_share(spec) && !sharing.knows(Mode::Shared) {
         return Err(UsageError::NotShared { algorithm: spec.algorithm.clone(), sharing }.into());
     }
-    Ok(options)
+    Ok(configured)
 }
 
 /// Whether some request is shared.
@@ -153,95 +153,14 @@ fn wants_to_share(spec: &Spec) -> bool {
     spec.readers > 0.0 || spec.script.iter().any(shares)
 }
 
-pub(crate) fn expected<P: MutualExclusion>(spec: &Spec, options: &P::Options) -> Expected {
-    let load = spec.load.of_the_papers();
-    load.map(|load| P::expected(load, spec.sites, options)).unwrap_or_default()
-}
-
-struct Processes<'a> {
-    spec: &'a Spec,
-}
-
-impl Visitor for Processes<'_> {
-    type Output = Result<usize, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        Ok(self.spec.sites + P::helpers(&check::<P>(self.spec)?))
-    }
-}
-
-struct Simulate<'a> {
-    spec: &'a Spec,
-    seed: u64,
-    seeds: u64,
-    progress: &'a Progress,
-}
-
-impl Visitor for Simulate<'_> {
-    type Output = Result<Report, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let options = check::<P>(self.spec)?;
-        let Self { spec, seed, seeds, progress } = self;
-        let outcomes = Outcomes { spec, seed, seeds, progress }.visit::<P>()?;
-        report::<P>(self.spec, self.seed, &options, &outcomes)
-    }
-}
-
-struct Outcomes<'a> {
-    spec: &'a Spec,
-    seed: u64,
-    seeds: u64,
-    progress: &'a Progress,
-}
-
-impl Visitor for Outcomes<'_> {
-    type Output = Result<Vec<Outcome>, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let options = check::<P>(self.spec)?;
-        let run = |offset| {
-            let sim = Sim::<P>::new(self.spec, options.clone(), self.seed.wrapping_add(offset), None);
-            sim.run(watch(self.progress)).0
-        };
-        Ok((0..self.seeds).into_par_iter().map(run).collect())
-    }
-}
-
-struct Trace<'a> {
-    spec: &'a Spec,
-    seed: u64,
-    sink: &'a mut dyn Sink,
-    progress: &'a Progress,
-}
-
-impl Visitor for Trace<'_> {
-    type Output = Result<Report, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let options = check::<P>(self.spec)?;
-        let processes = self.spec.sites + P::helpers(&options);
-        self.sink.command(&self.spec.command(self.seed)).map_err(Error::Trace)?;
-        let tracer = Tracer::new(self.sink, Names { sites: self.spec.sites }, processes);
-        let sim = Sim::<P>::new(self.spec, options.clone(), self.seed, Some(tracer));
-        let (outcome, written) = sim.run(watch(self.progress));
-        written.map_err(Error::Trace)?;
-        report::<P>(self.spec, self.seed, &options, &[outcome])
-    }
-}
-
-fn report<P: MutualExclusion>(
-    spec: &Spec,
-    seed: u64,
-    options: &P::Options,
-    outcomes: &[Outcome],
-) -> Result<Report, Error> {
+fn report(spec: &Spec, algorithm: &dyn Configured, seed: u64, outcomes: &[Outcome]) -> Result<Report, Error> {
     if outcomes.iter().any(|outcome| outcome.interrupted) {
         return Err(Error::Interrupted);
     }
-    let words = <P as Protocol>::Message::WORDS;
-    let stated = Stated { sharing: P::sharing(options), expected: expected::<P>(spec, options) };
-    Ok(Report::new(spec, seed, words, stated, outcomes))
+    let load = spec.load.of_the_papers();
+    let expected = load.map(|load| algorithm.expected(load, spec.sites)).unwrap_or_default();
+    let stated = Stated { sharing: algorithm.sharing(), expected };
+    Ok(Report::new(spec, seed, algorithm.algorithm().words(), stated, outcomes))
 }
 
 pub(crate) fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {

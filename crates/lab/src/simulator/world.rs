@@ -1,29 +1,18 @@
 //! The sites of a system and their steps, without time.
 //!
 //! A [`World`] has no notion of delays: its driver chooses the next event, and the world executes it. The
-//! simulator chooses by virtual time. The effects of a step are left in [`World::out`]. The checker does not
-//! use a world, since it stores the state of each site apart; see [`crate::checker::mutual_exclusion::mutex`].
+//! simulator chooses by virtual time. The effects of a step are left in [`World::effects`]. The world knows
+//! what every algorithm has in common: phases, modes, crashes, tokens. The algorithm itself is behind
+//! [`Sites`]. The checker does not use a world, since it stores the state of each site apart; see
+//! [`crate::checker::mutual_exclusion::mutex`].
 
-use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Phase, Setup, Sharing, Site, SiteId};
-
-/// A message under way, with the fence clock that drivers piggyback on it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Envelope<M> {
-    /// The sender.
-    pub from: SiteId,
-    /// The receiver.
-    pub to: SiteId,
-    /// The sender's fence clock.
-    pub fence: u64,
-    /// The message.
-    pub message: M,
-}
+use crate::algorithm::{Configured, Effects, MessageId, Sites, State, TimerId};
+use lockkeeper_core::{Ask, Mode, Phase, Setup, Sharing, SiteId};
+use std::fmt::Display;
 
 /// The sites of a system.
-#[derive(Debug)]
-pub struct World<P: MutualExclusion> {
-    setup: Setup<P::Options>,
-    sites: Vec<Site<P>>,
+pub struct World {
+    sites: Box<dyn Sites>,
     sharing: Sharing,
     phases: Vec<Phase>,
     /// The mode of each site's last request.
@@ -31,12 +20,14 @@ pub struct World<P: MutualExclusion> {
     up: Vec<bool>,
     /// Number of restarts of each site.
     lives: Vec<u32>,
+    /// Number of tokens at each site.
+    tokens_at: Vec<u32>,
     tokens: i64,
     /// The effects of the last step.
-    pub out: Out<P>,
+    pub effects: Effects,
 }
 
-/// The result of a step, apart from the messages that it sends.
+/// The result of a step, apart from its [`Effects`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The fence of the entry, if the site entered.
@@ -45,39 +36,41 @@ pub struct Step {
     pub uninvited: bool,
 }
 
-impl<P: MutualExclusion> World<P> {
-    /// A system in its initial state. `sent` is called for each site after its start, with the messages in
-    /// [`World::out`].
+impl World {
+    /// A system in its initial state. `started` is called for each site after its start.
     ///
     /// # Panics
     /// If the initial holders cannot be inside together; check with [`Sharing::check`] first.
-    pub fn new(setup: Setup<P::Options>, mut sent: impl FnMut(&mut Self, SiteId)) -> Self {
-        let processes = setup.sites + P::helpers(&setup.options);
-        let sharing = P::sharing(&setup.options);
+    pub fn new(
+        algorithm: &dyn Configured,
+        setup: &Setup<()>,
+        mut started: impl FnMut(SiteId, &Effects),
+    ) -> Self {
+        let processes = setup.sites + algorithm.helpers();
+        let sharing = algorithm.sharing();
         if let Err(why) = sharing.check(&setup.holders) {
             panic!("{why}");
         }
         let mut world = Self {
-            sites: Vec::with_capacity(processes),
+            sites: algorithm.sites(setup),
             sharing,
             phases: vec![Phase::Idle; processes],
             modes: vec![Mode::Exclusive; processes],
             up: vec![true; processes],
             lives: vec![0; processes],
+            tokens_at: vec![0; processes],
             tokens: 0,
-            out: Out::new(processes),
-            setup,
+            effects: Effects::default(),
         };
         for id in SiteId::all(processes) {
-            let site = Site::new(id, &mut world.out, |out| P::start(id, &world.setup, out));
-            world.tokens += i64::from(site.protocol().tokens());
-            world.sites.push(site);
-            sent(&mut world, id);
+            world.sites.start(id, 0, &mut world.effects);
+            world.count_tokens(id);
+            started(id, &world.effects);
         }
         // A holder at the start counts as an entry before all others.
-        for holder in &world.setup.holders {
+        for holder in &setup.holders {
             let index = holder.site.index();
-            world.sites[index].stamp();
+            world.sites.stamp(holder.site);
             world.phases[index] = Phase::Inside;
             world.modes[index] = holder.mode;
         }
@@ -86,12 +79,7 @@ impl<P: MutualExclusion> World<P> {
 
     /// Number of processes: the sites, and helpers such as a separate coordinator.
     pub fn processes(&self) -> usize {
-        self.sites.len()
-    }
-
-    /// The initial configuration.
-    pub fn setup(&self) -> &Setup<P::Options> {
-        &self.setup
+        self.phases.len()
     }
 
     /// The modes that may be inside together.
@@ -99,14 +87,9 @@ impl<P: MutualExclusion> World<P> {
         self.sharing
     }
 
-    /// The algorithm's state at a site.
-    pub fn protocol(&self, site: SiteId) -> &P {
-        self.sites[site.index()].protocol()
-    }
-
-    /// The fence clock of a site, which is attached to every message.
-    pub fn fence(&self, site: SiteId) -> u64 {
-        self.sites[site.index()].fence()
+    /// The state of a site.
+    pub fn state(&self, site: SiteId) -> &dyn State {
+        self.sites.state(site)
     }
 
     /// The phase of a site, as its application sees it.
@@ -132,74 +115,103 @@ impl<P: MutualExclusion> World<P> {
         self.tokens
     }
 
+    /// The text of a message under way.
+    pub fn message(&self, message: MessageId) -> &dyn Display {
+        self.sites.message(message)
+    }
+
+    /// Duplicates a message under way.
+    pub fn copy(&mut self, message: MessageId) -> MessageId {
+        self.sites.copy(message)
+    }
+
+    /// A message under way is lost.
+    pub fn discard(&mut self, message: MessageId) {
+        self.sites.discard(message);
+    }
+
+    /// The armed timers of a site, in the order of the algorithm's timers.
+    pub fn armed(&self, site: SiteId) -> Vec<TimerId> {
+        self.sites.armed(site)
+    }
+
     /// A site requests, in a mode that the lock [knows](Sharing::knows). It must be idle.
     pub fn request(&mut self, site: SiteId, mode: Mode) -> Step {
         self.phases[site.index()] = Phase::Waiting;
         self.modes[site.index()] = mode;
-        self.step(site, |site, out| site.input(Ask::Request(mode), out))
+        self.sites.input(site, Ask::Request(mode), &mut self.effects);
+        self.stepped(site)
     }
 
     /// A site leaves. It must be inside.
     pub fn release(&mut self, site: SiteId) -> Step {
         self.phases[site.index()] = Phase::Idle;
-        self.step(site, |site, out| site.input(Ask::Release, out))
+        self.sites.input(site, Ask::Release, &mut self.effects);
+        self.stepped(site)
     }
 
-    /// A message arrives.
+    /// A message arrives, with the fence clock that its sender had.
     #[inline]
-    pub fn deliver(&mut self, envelope: Envelope<P::Message>) -> Step {
-        let Envelope { from, to, fence, message } = envelope;
-        self.step(to, |site, out| site.deliver(from, fence, message, out))
+    pub fn deliver(&mut self, message: MessageId, from: SiteId, to: SiteId, fence: u64) -> Step {
+        self.sites.deliver(message, from, to, fence, &mut self.effects);
+        self.stepped(to)
     }
 
-    /// A timer of a site expires.
-    pub fn timer(&mut self, site: SiteId, timer: P::Timer) -> Step {
-        self.step(site, |site, out| site.timer(timer, out))
+    /// A timer of a site expires; `None` if it is no longer armed.
+    pub fn timer(&mut self, site: SiteId, timer: TimerId) -> Option<Step> {
+        let expired = self.sites.timer(site, timer, &mut self.effects);
+        expired.then(|| self.stepped(site))
     }
 
     /// A site's failure detector suspects another.
     pub fn suspect(&mut self, site: SiteId, suspect: SiteId) -> Step {
-        self.step(site, |site, out| site.suspect(suspect, out))
+        self.sites.suspect(site, suspect, &mut self.effects);
+        self.stepped(site)
     }
 
-    /// A site crashes and loses its state.
+    /// A site crashes and loses its state and timers.
     pub fn crash(&mut self, site: SiteId) {
+        self.stop(site);
+        self.sites.disarm(site);
+    }
+
+    /// Replaces the state of an idle site by an initial one. Its timers stay armed.
+    pub fn forget(&mut self, id: SiteId) {
+        self.stop(id);
+        self.restart(id);
+    }
+
+    fn stop(&mut self, site: SiteId) {
         self.up[site.index()] = false;
         self.phases[site.index()] = Phase::Idle;
-        self.tokens -= i64::from(self.protocol(site).tokens());
-    }
-
-    /// Replaces the state of an idle site by an initial one.
-    pub fn forget(&mut self, id: SiteId) {
-        self.crash(id);
-        self.restart(id);
+        self.tokens -= i64::from(self.tokens_at[site.index()]);
+        self.tokens_at[site.index()] = 0;
     }
 
     /// A crashed site starts again with an initial state. It has forgotten requests and promises, and does
     /// not bring a token back.
     pub fn restart(&mut self, id: SiteId) {
-        let elsewhere = id.next_on_ring(self.setup.sites);
-        let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
         self.lives[id.index()] += 1;
-        let life = self.lives[id.index()];
-        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::restart(id, life, &setup, out));
-        self.tokens += i64::from(self.protocol(id).tokens());
+        self.sites.start(id, self.lives[id.index()], &mut self.effects);
+        self.count_tokens(id);
         self.up[id.index()] = true;
     }
 
     #[inline]
-    fn step(&mut self, id: SiteId, act: impl FnOnce(&mut Site<P>, &mut Out<P>)) -> Step {
-        let site = &mut self.sites[id.index()];
-        let tokens_before = site.protocol().tokens();
-        act(site, &mut self.out);
-        self.tokens += i64::from(site.protocol().tokens()) - i64::from(tokens_before);
-
-        let mut step = Step::default();
-        for _ in 0..self.out.outputs.len() {
-            step.uninvited |= self.phases[id.index()] != Phase::Waiting || step.entered.is_some();
-            self.phases[id.index()] = Phase::Inside;
-            step.entered = Some(site.stamp());
+    fn stepped(&mut self, id: SiteId) -> Step {
+        self.count_tokens(id);
+        let entries = self.effects.entries;
+        if entries == 0 {
+            return Step::default();
         }
-        step
+        let uninvited = self.phases[id.index()] != Phase::Waiting || entries > 1;
+        self.phases[id.index()] = Phase::Inside;
+        Step { entered: Some(self.effects.fence), uninvited }
+    }
+
+    #[inline]
+    fn count_tokens(&mut self, id: SiteId) {
+        let before = std::mem::replace(&mut self.tokens_at[id.index()], self.effects.tokens);
+        self.tokens += i64::from(self.effects.tokens) - i64::from(before);
     }
 }

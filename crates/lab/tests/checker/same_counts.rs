@@ -3,8 +3,8 @@
 use lockkeeper_checker_models::lamport_mutex::LamportMutex;
 use lockkeeper_checker_models::stateright_model::Spec;
 use lockkeeper_core::mutex::Channels;
-use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{Mode, MutualExclusion, Setup, Sharing};
+use lockkeeper_core::{Mode, Setup, Sharing, registry};
+use lockkeeper_lab::algorithm;
 use lockkeeper_lab::checker::mutual_exclusion::machine::{Cause, Entry, Faults, Machines};
 use lockkeeper_lab::checker::mutual_exclusion::mutex::Sites;
 use lockkeeper_lab::checker::{CheckSpec, check};
@@ -115,33 +115,29 @@ where
     }
 }
 
-struct Counted {
-    sites: usize,
-    requests: u8,
-}
-
-impl Visitor for Counted {
-    type Output = (u64, u64);
-
-    fn visit<P: MutualExclusion>(self) -> (u64, u64) {
-        let setup = Setup::new(self.sites, P::Options::default());
-        let fifo = P::ABOUT.channels == Channels::Fifo;
-        let sites =
-            Sites::<P> { setup, requests: Some(self.requests), fifo, faults: Faults::default(), only: None };
-        let theirs = Plain(sites).checker().spawn_bfs().join();
-        theirs.assert_properties();
-        let spec =
-            CheckSpec { full: true, ..CheckSpec::new(P::ABOUT.slug, self.sites).requests(self.requests) };
-        let ours = check(&spec, |_| true).unwrap();
-        assert!(ours.is_verified(), "{ours:?}");
-        (ours.distinct, theirs.unique_state_count() as u64)
-    }
+/// The number of states that this checker and stateright find.
+fn counts(slug: &str, sites: usize, requests: u8) -> (u64, u64) {
+    let algorithm = algorithm::find(slug).expect("the slug is of the registry");
+    let system = Sites {
+        algorithm: algorithm.with_defaults(),
+        setup: Setup::new(sites, ()),
+        requests: Some(requests),
+        fifo: algorithm.about().channels == Channels::Fifo,
+        faults: Faults::default(),
+        only: None,
+    };
+    let theirs = Plain(system).checker().spawn_bfs().join();
+    theirs.assert_properties();
+    let spec = CheckSpec { full: true, ..CheckSpec::new(slug, sites).requests(requests) };
+    let ours = check(&spec, |_| true).unwrap();
+    assert!(ours.is_verified(), "{ours:?}");
+    (ours.distinct, theirs.unique_state_count() as u64)
 }
 
 #[test]
 fn stateright_counts_the_same_states_for_every_algorithm_with_two_sites() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
-        let (ours, theirs) = registry::visit(entry.about.slug, Counted { sites: 2, requests: 2 }).unwrap();
+        let (ours, theirs) = counts(entry.about.slug, 2, 2);
         assert_eq!(ours, theirs, "{}", entry.about.slug);
     }
 }
@@ -150,7 +146,7 @@ fn stateright_counts_the_same_states_for_every_algorithm_with_two_sites() {
 fn stateright_counts_the_same_states_for_some_algorithms_with_three_sites() {
     for slug in ["ricart-agrawala", "maekawa", "suzuki-kasami", "naimi-trehel", "raymond", "readers-writers"]
     {
-        let (ours, theirs) = registry::visit(slug, Counted { sites: 3, requests: 1 }).unwrap();
+        let (ours, theirs) = counts(slug, 3, 1);
         assert_eq!(ours, theirs, "{slug}");
     }
 }

@@ -1,7 +1,7 @@
-//! The boundary to an algorithm's types: outside, its local states and messages are only numbers.
+//! The boundary to the states of the machines: outside, local states and messages are only numbers.
 //!
-//! Everything above this layer works on numbers and is compiled once for all algorithms. Local steps are
-//! computed here, each once.
+//! Everything above this layer works on numbers and is compiled once for all systems. Local steps are computed
+//! here, each once.
 
 use super::machine::{Cause, Choice, Effect, Facts, Faults, Limits, Machines, Tallied};
 use crate::checker::explore::intern::Interner;

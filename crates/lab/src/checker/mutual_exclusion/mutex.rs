@@ -4,21 +4,23 @@ use super::entering::no_larger_fence;
 use super::machine::{
     Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied,
 };
+use crate::algorithm::{Actions, Configured, Event, Message, State, Timer};
 use crate::property::{Names, Property};
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{
-    Ask, Holder, Mode, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Sharing, Site, SiteId, Vocabulary,
-};
+use lockkeeper_core::{Ask, Entered, Holder, Mode, Phase, Setup, Sharing, SiteId};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The bounds of runs with unlimited requests. Beyond them, undelivered messages only pile up.
 pub const FOREVER: Limits = Limits { in_flight: 3, number: 24 };
 
 /// A system of sites that run one algorithm.
-#[derive(Clone, Debug)]
-pub struct Sites<P: MutualExclusion> {
+#[derive(Clone)]
+pub struct Sites {
+    /// The algorithm.
+    pub algorithm: Arc<dyn Configured>,
     /// The initial configuration.
-    pub setup: Setup<P::Options>,
+    pub setup: Setup<()>,
     /// Number of requests of each site. `None`: without limit.
     pub requests: Option<u8>,
     /// Whether the channels are FIFO.
@@ -31,9 +33,9 @@ pub struct Sites<P: MutualExclusion> {
 
 /// The local state of one site in the checker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Local<P: Protocol> {
+pub struct Local {
     /// The site; `None` after a crash.
-    site: Option<Site<P>>,
+    site: Option<Arc<dyn State>>,
     phase: Phase,
     /// Number of its requests so far, if requests are limited.
     asked: u8,
@@ -44,15 +46,15 @@ pub struct Local<P: Protocol> {
     fence: i8,
     /// Number of its restarts.
     lives: u8,
-    timers: SmallVec<[P::Timer; 1]>,
+    timers: SmallVec<[Timer; 1]>,
     suspected: u32,
 }
 
 /// A message in the checker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Parcel<M> {
+pub struct Parcel {
     /// The message.
-    pub message: M,
+    pub message: Message,
     /// The sender's fence, relative to the latest entry that excluded all others.
     pub fence: i8,
 }
@@ -105,105 +107,111 @@ impl Own {
     }
 }
 
-impl<P: MutualExclusion> Sites<P> {
-    /// A new site, after `lives` restarts.
-    fn new_site(&self, id: SiteId, lives: u8, setup: &Setup<P::Options>) -> (Local<P>, Out<P>) {
-        let mut out = Out::new(self.machines());
-        let site = Site::new(id, &mut out, |out| match lives {
-            0 => P::start(id, setup, out),
-            life => P::restart(id, life.into(), setup, out),
-        });
+impl Sites {
+    /// A site in its initial state.
+    fn new_site(&self, id: SiteId) -> (Local, Actions<Entered>) {
+        let (site, actions) = self.algorithm.start(id, 0, &self.setup);
         let mut local = Local {
             site: Some(site),
-            phase: setup.phase_of(id),
+            phase: self.setup.phase_of(id),
             asked: 0,
-            mode: setup.mode_of(id).unwrap_or_default(),
-            fence: self.first_fence(id, setup),
-            lives,
+            mode: self.setup.mode_of(id).unwrap_or_default(),
+            fence: self.first_fence(id),
+            lives: 0,
             timers: SmallVec::new(),
             suspected: 0,
         };
-        local.arm(&out);
-        (local, out)
+        local.arm(&actions);
+        (local, actions)
     }
 
     /// A holder at the start counts as an entry before all others.
-    fn first_fence(&self, id: SiteId, setup: &Setup<P::Options>) -> i8 {
+    fn first_fence(&self, id: SiteId) -> i8 {
         let excluded = |holder: &Holder| self.outdates(holder.mode);
-        match setup.mode_of(id) {
+        match self.setup.mode_of(id) {
             Some(mode) => i8::from(!self.outdates(mode)),
-            None => -i8::from(setup.holders.iter().any(excluded)),
+            None => -i8::from(self.setup.holders.iter().any(excluded)),
         }
     }
 
     /// Whether an entry in this mode excludes all others.
     fn outdates(&self, mode: Mode) -> bool {
-        P::sharing(&self.setup.options).conflict(mode, Mode::Shared)
+        self.sharing().conflict(mode, Mode::Shared)
     }
 
     /// A site that starts again with an initial state, as [`World::restart`](crate::simulator::world::World::restart)
     /// does it.
-    fn made_anew(&self, id: SiteId, lives: u8) -> (Local<P>, Out<P>) {
-        let elsewhere = id.next_on_ring(self.setup.sites);
-        let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
-        let (mut local, out) = self.new_site(id, lives, &setup);
-        local.fence = -1;
-        (local, out)
+    fn made_anew(&self, id: SiteId, asked: u8, lives: u8) -> (Local, Actions<Entered>) {
+        let (site, actions) = self.algorithm.start(id, lives.into(), &self.setup);
+        let mut local = Local {
+            site: Some(site),
+            phase: Phase::Idle,
+            asked,
+            mode: Mode::default(),
+            fence: -1,
+            lives,
+            timers: SmallVec::new(),
+            suspected: 0,
+        };
+        local.arm(&actions);
+        (local, actions)
     }
 
-    fn own(&self, who: usize, local: &mut Local<P>, own: Own) -> Out<P> {
+    fn own(&self, who: usize, local: &mut Local, own: Own) -> Actions<Entered> {
         let me = SiteId::new(who);
-        let mut out = Out::new(self.machines());
-        out.begin(me);
+        let processes = self.machines();
         match own {
             Own::Crash => {
-                *local = Local { site: None, ..local.clone() };
+                local.site = None;
                 local.phase = Phase::Idle;
                 local.fence = -1;
                 local.timers.clear();
+                Actions::none()
             }
             Own::Restart | Own::Forget => {
-                let asked = local.asked;
-                (*local, out) = self.made_anew(me, local.lives + 1);
-                local.asked = asked;
+                let actions;
+                (*local, actions) = self.made_anew(me, local.asked, local.lives + 1);
+                actions
             }
             Own::Request(mode) => {
                 local.phase = Phase::Waiting;
                 local.mode = mode;
                 local.asked += u8::from(self.requests.is_some());
-                local.with(|site| site.input(Ask::Request(mode), &mut out));
+                local.step(processes, &Event::Input(Ask::Request(mode)))
             }
             Own::Exit => {
                 local.phase = Phase::Idle;
                 local.mode = Mode::Exclusive;
-                local.with(|site| site.input(Ask::Release, &mut out));
+                local.step(processes, &Event::Input(Ask::Release))
             }
             Own::Suspect(other) => {
                 let before = local.site.clone();
-                local.with(|site| site.suspect(other, &mut out));
-                let ignored = before == local.site && out.sends.is_empty() && out.outputs.is_empty();
+                let actions = local.step(processes, &Event::Suspect(other));
+                let ignored = before == local.site && actions.sends.is_empty() && actions.outputs.is_empty();
                 if !ignored {
                     local.suspected |= 1 << other.index();
                 }
+                actions
             }
             Own::Timer(which) => {
                 let timer = local.timers.remove(which);
-                local.with(|site| site.timer(timer, &mut out));
+                local.step(processes, &Event::Timer(timer))
             }
         }
-        out
     }
 }
 
-impl<P: MutualExclusion> Local<P> {
-    fn with(&mut self, act: impl FnOnce(&mut Site<P>)) {
-        if let Some(site) = &mut self.site {
-            act(site);
-        }
+impl Local {
+    /// A step of the algorithm. A crashed site does nothing.
+    fn step(&mut self, processes: usize, event: &Event<Ask>) -> Actions<Entered> {
+        let Some(site) = &self.site else { return Actions::none() };
+        let (after, actions) = site.step(processes, event);
+        self.site = Some(after);
+        actions
     }
 
-    fn arm(&mut self, out: &Out<P>) {
-        for change in &out.timers {
+    fn arm(&mut self, actions: &Actions<Entered>) {
+        for change in &actions.timers {
             let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = change;
             self.timers.retain(|armed| armed != timer);
             if matches!(change, TimerChange::Arm { .. }) {
@@ -215,19 +223,19 @@ impl<P: MutualExclusion> Local<P> {
 
     /// Records the effects of a step other than its messages: updates timers, records entries, checks the
     /// site's invariant.
-    fn after(&mut self, me: SiteId, sharing: Sharing, out: &Out<P>, effect: &mut Effect) {
-        self.arm(out);
-        if out.skipped_fences > 0 || out.fence_floor > 0 {
+    fn after(&mut self, me: SiteId, sharing: Sharing, actions: &Actions<Entered>, effect: &mut Effect) {
+        self.arm(actions);
+        if actions.raises_fence {
             // The site continues after another that may have entered unobserved, and raises its fences above
             // that one's.
             self.fence = self.fence.max(0);
             effect.skipped_fences = true;
         }
-        for rule in &out.rules {
-            effect.rules |= 1 << rule.index();
+        for rule in &actions.rules {
+            effect.rules |= 1 << rule;
         }
         let wrong = |property, what: String| Some(Breach { property, sites: vec![me], what });
-        for _ in &out.outputs {
+        for _ in &actions.outputs {
             if self.phase != Phase::Waiting {
                 effect.wrong = wrong(Property::Invariant, format!("{me} enters without a request"));
             } else if self.fence < 0 {
@@ -244,32 +252,19 @@ impl<P: MutualExclusion> Local<P> {
             }
         }
         if effect.wrong.is_none()
-            && let Some(Err(broken)) = self.site.as_ref().map(|site| site.protocol().invariant())
+            && let Some(Err(broken)) = self.site.as_ref().map(|site| site.invariant())
         {
             effect.wrong = wrong(Property::Invariant, format!("{me}: {broken}"));
         }
     }
-
-    /// The algorithm's state; `None` after a crash.
-    pub fn protocol(&self) -> Option<&P> {
-        self.site.as_ref().map(Site::protocol)
-    }
-
-    /// The timer with this index.
-    pub fn timer(&self, which: usize) -> Option<&P::Timer> {
-        self.timers.get(which)
-    }
 }
 
-impl<P> Machines for Sites<P>
-where
-    P: MutualExclusion,
-{
-    type Local = Local<P>;
-    type Parcel = Parcel<P::Message>;
+impl Machines for Sites {
+    type Local = Local;
+    type Parcel = Parcel;
 
     fn machines(&self) -> usize {
-        self.setup.sites + P::helpers(&self.setup.options)
+        self.setup.sites + self.algorithm.helpers()
     }
 
     fn fifo(&self) -> bool {
@@ -285,18 +280,21 @@ where
     }
 
     fn sharing(&self) -> Sharing {
-        P::sharing(&self.setup.options)
+        self.algorithm.sharing()
     }
 
     fn tallied(&self) -> Tallied {
-        Tallied { messages: self.requests.is_some() && !P::ABOUT.perpetual, bypass: true }
+        Tallied {
+            messages: self.requests.is_some() && !self.algorithm.algorithm().about().perpetual,
+            bypass: true,
+        }
     }
 
-    fn start(&self) -> (Vec<Local<P>>, Vec<Sent<Self::Parcel>>) {
+    fn start(&self) -> (Vec<Local>, Vec<Sent<Parcel>>) {
         let mut sends = Vec::new();
         let locals = (0..self.machines()).map(|from| {
-            let (local, mut out) = self.new_site(SiteId::new(from), 0, &self.setup);
-            sends.extend(out.sends.drain(..).map(|(to, message)| Sent {
+            let (local, actions) = self.new_site(SiteId::new(from));
+            sends.extend(actions.sends.into_iter().map(|(to, message)| Sent {
                 from,
                 to: to.index(),
                 parcel: Parcel { message, fence: local.fence },
@@ -306,7 +304,7 @@ where
         (locals.collect(), sends)
     }
 
-    fn choices(&self, who: usize, local: &Local<P>) -> SmallVec<[Choice; 4]> {
+    fn choices(&self, who: usize, local: &Local) -> SmallVec<[Choice; 4]> {
         let mut choices = SmallVec::new();
         let mut may = |own: Own, fault: Option<Fault>| {
             let free = matches!(own, Own::Request(_));
@@ -319,7 +317,7 @@ where
         let may_ask = who < self.setup.sites && self.requests.is_none_or(|most| local.asked < most);
         match local.phase {
             Phase::Idle if may_ask => {
-                let sharing = P::sharing(&self.setup.options);
+                let sharing = self.sharing();
                 for mode in Mode::ALL.into_iter().filter(|&mode| sharing.knows(mode)) {
                     may(Own::Request(mode), None);
                 }
@@ -341,9 +339,9 @@ where
         choices
     }
 
-    fn step(&self, who: usize, local: &mut Local<P>, cause: Cause<'_, Self::Parcel>) -> Step<Self::Parcel> {
+    fn step(&self, who: usize, local: &mut Local, cause: Cause<'_, Parcel>) -> Step<Parcel> {
         let mut effect = Effect::default();
-        let mut out = match cause {
+        let actions = match cause {
             Cause::Choice(code) => {
                 let own = Own::of(code);
                 effect.asked = matches!(own, Own::Request(_));
@@ -352,54 +350,56 @@ where
                 self.own(who, local, own)
             }
             Cause::Message(from, parcel) => {
-                let mut out = Out::new(self.machines());
                 local.fence = local.fence.max(parcel.fence);
-                local.with(|site| site.deliver(SiteId::new(from), 0, parcel.message.clone(), &mut out));
-                out
+                local.step(self.machines(), &Event::Message(SiteId::new(from), parcel.message.clone()))
             }
         };
-        local.after(SiteId::new(who), self.sharing(), &out, &mut effect);
+        local.after(SiteId::new(who), self.sharing(), &actions, &mut effect);
         let fence = local.fence;
-        let sends = out.sends.drain(..).map(|(to, message)| (to.index(), Parcel { message, fence }));
+        let sends = actions.sends.into_iter().map(|(to, message)| (to.index(), Parcel { message, fence }));
         Step { sends: sends.collect(), effect }
     }
 
-    fn facts(&self, _who: usize, local: &Local<P>) -> Facts {
+    fn facts(&self, _who: usize, local: &Local) -> Facts {
         let waiting = local.phase == Phase::Waiting;
         let served = local.asked - u8::from(waiting && self.requests.is_some());
+        let site = local.site.as_ref();
+        let ordered = self.algorithm.algorithm().in_timestamp_order();
         Facts {
             waiting,
             inside: local.phase == Phase::Inside,
             mode: local.mode,
             fence: local.fence,
-            down: local.site.is_none(),
-            timestamp: local.protocol().filter(|_| P::in_timestamp_order()).and_then(P::timestamp),
-            tokens: local.protocol().map_or(0, P::tokens),
+            down: site.is_none(),
+            timestamp: site.filter(|_| ordered).and_then(|site| site.timestamp()),
+            tokens: site.map_or(0, |site| site.tokens()),
             entries: u32::from(served),
         }
     }
 
     fn scales(&self) -> usize {
-        if self.requests.is_none() { P::scales(self.setup.sites) } else { 0 }
+        if self.requests.is_none() { self.algorithm.algorithm().scales(self.setup.sites) } else { 0 }
     }
 
-    fn numbers(&self, local: &mut Local<P>, visit: &mut dyn FnMut(usize, &mut u64)) {
-        local.with(|site| site.protocol_mut().numbers(visit));
+    fn numbers(&self, local: &mut Local, visit: &mut dyn FnMut(usize, &mut u64)) {
+        if let Some(site) = &mut local.site {
+            *site = site.numbers(visit);
+        }
     }
 
-    fn numbers_in(&self, from: usize, parcel: &mut Self::Parcel, visit: &mut dyn FnMut(usize, &mut u64)) {
-        P::numbers_in(SiteId::new(from), &mut parcel.message, visit);
+    fn numbers_in(&self, from: usize, parcel: &mut Parcel, visit: &mut dyn FnMut(usize, &mut u64)) {
+        parcel.message = self.algorithm.numbers_in(SiteId::new(from), &parcel.message, visit);
     }
 
     fn limits(&self) -> Option<Limits> {
         self.requests.is_none().then_some(FOREVER)
     }
 
-    fn tokens_in(&self, parcel: &Self::Parcel) -> u32 {
-        P::tokens_in(&parcel.message)
+    fn tokens_in(&self, parcel: &Parcel) -> u32 {
+        self.algorithm.tokens_in(&parcel.message)
     }
 
-    fn text(&self, parcel: &Self::Parcel) -> String {
+    fn text(&self, parcel: &Parcel) -> String {
         parcel.message.to_string()
     }
 
@@ -422,15 +422,15 @@ where
         }
     }
 
-    fn word(&self, parcel: &Self::Parcel) -> usize {
+    fn word(&self, parcel: &Parcel) -> usize {
         parcel.message.word()
     }
 
-    fn outdate(&self, local: &mut Local<P>) {
+    fn outdate(&self, local: &mut Local) {
         local.fence = -1;
     }
 
-    fn outdate_parcel(&self, parcel: &mut Self::Parcel) {
+    fn outdate_parcel(&self, parcel: &mut Parcel) {
         parcel.fence = -1;
     }
 }

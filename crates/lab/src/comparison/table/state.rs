@@ -3,8 +3,7 @@
 use crate::simulator::run::Sim;
 use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::Spec;
-use lockkeeper_core::registry::Visitor;
-use lockkeeper_core::{MutualExclusion, SiteId};
+use lockkeeper_core::SiteId;
 use serde::Serialize;
 use std::hash::{Hash, Hasher};
 
@@ -23,39 +22,25 @@ pub struct StateSize {
 
 /// Measures the state of the sites in a run of the given spec.
 pub fn measure(spec: &Spec, seed: u64, progress: &Progress) -> Result<Option<StateSize>, Error> {
-    runner::visit(spec, Measure { spec, seed, progress })?
-}
-
-struct Measure<'a> {
-    spec: &'a Spec,
-    seed: u64,
-    progress: &'a Progress,
-}
-
-impl Visitor for Measure<'_> {
-    type Output = Result<Option<StateSize>, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let options = runner::check::<P>(self.spec)?;
-        let sim = Sim::<P>::new(self.spec, options, self.seed, None);
-        let (mut sum, mut looks, mut max) = (0, 0u64, 0);
-        let (outcome, _) = sim.run_watched(runner::watch(self.progress), |world| {
-            for site in SiteId::all(world.processes()) {
-                let size = bytes(world.protocol(site));
-                sum += size;
-                looks += 1;
-                max = size.max(max);
-            }
-        });
-        if outcome.interrupted {
-            return Err(Error::Interrupted);
+    let algorithm = runner::registered(spec)?;
+    let sim = Sim::new(spec, &*algorithm, seed, None);
+    let (mut sum, mut looks, mut max) = (0, 0u64, 0);
+    let (outcome, _) = sim.run_watched(runner::watch(progress), |world| {
+        for site in SiteId::all(world.processes()) {
+            let size = bytes(world.state(site));
+            sum += size;
+            looks += 1;
+            max = size.max(max);
         }
-        Ok((looks > 0).then(|| StateSize { mean: sum as f64 / looks as f64, max }))
+    });
+    if outcome.interrupted {
+        return Err(Error::Interrupted);
     }
+    Ok((looks > 0).then(|| StateSize { mean: sum as f64 / looks as f64, max }))
 }
 
 /// Number of bytes that a value's `Hash` writes.
-fn bytes(state: &impl Hash) -> u64 {
+fn bytes(state: &(impl Hash + ?Sized)) -> u64 {
     let mut counter = Counter(0);
     state.hash(&mut counter);
     counter.0

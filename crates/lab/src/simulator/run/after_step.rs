@@ -1,20 +1,19 @@
 //! The effects of a step: entries, messages, timers.
 
 use super::{Event, Flight, Sim};
+use crate::algorithm::{Outgoing, TimerId};
 use crate::property::Property;
 use crate::simulator::spec::Which;
 use crate::simulator::time::Time;
-use crate::simulator::world::{Envelope, Step};
+use crate::simulator::world::Step;
 use crate::trace::{Arrival, Stamp, What};
-use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{MutualExclusion, Rules, SiteId, Vocabulary};
+use lockkeeper_core::SiteId;
 use smallvec::SmallVec;
-use std::fmt::Display;
 
-impl<P: MutualExclusion> Sim<'_, P> {
+impl Sim<'_> {
     pub(super) fn after_step(&mut self, site: SiteId, step: Step) {
-        for rule in &self.world.out.rules {
-            self.rules[rule.index()] += 1;
+        for &rule in &self.world.effects.rules {
+            self.rules[rule] += 1;
         }
         if step.uninvited {
             let what = format!("{} entered without a request", self.names.of(site));
@@ -33,51 +32,61 @@ impl<P: MutualExclusion> Sim<'_, P> {
             }
             self.stop |= self.observer.violations().iter().any(|v| v.property == Property::MutualExclusion);
         }
-        if let Err(what) = self.world.protocol(site).invariant() {
+        if let Err(what) = self.world.effects.invariant {
             let what = format!("{}: {what}", self.names.of(site));
             self.violate(Property::Invariant, vec![site], what);
         }
-        let mut sends = std::mem::take(&mut self.world.out.sends);
+        let fence = self.world.effects.fence;
         let mut stamp = None;
-        for (to, message) in sends.drain(..) {
-            stamp = self.send(site, to, message, stamp);
+        for index in 0..self.world.effects.sends.len() {
+            stamp = self.send(site, fence, self.world.effects.sends[index], stamp);
         }
-        self.world.out.sends = sends;
-        self.change_timers(site);
+        for index in 0..self.world.effects.armed.len() {
+            self.plan_timer(site, self.world.effects.armed[index]);
+        }
         if self.world.tokens() + self.tokens_under_way > 1 {
             self.violate(Property::Invariant, vec![site], "there is more than one token".into());
         }
     }
 
-    /// Sends a message. `previous` is the stamp of the message before it in the same step.
+    /// Sends a message with the sender's fence clock. `previous` is the stamp of the message before it in the
+    /// same step.
     pub(super) fn send(
         &mut self,
         from: SiteId,
-        to: SiteId,
-        message: P::Message,
+        fence: u64,
+        sent: Outgoing,
         previous: Option<Stamp>,
     ) -> Option<Stamp> {
-        self.observer.send::<P>(from, &message);
+        let Outgoing { to, message, word, tokens, bytes } = sent;
+        self.observer.send(from, word, bytes);
         let now = self.now;
         let stamp = self.tracer.as_mut().map(|tracer| tracer.stamp(from, previous));
-        let tokens = i64::from(P::tokens_in(&message));
         let piggyback = self.observer.piggyback(from);
-        let envelope = Envelope { from, to, fence: self.world.fence(from), message };
-        let flight = Flight { envelope, sent: now, piggyback, stamp: stamp.clone(), in_service: false };
-        self.launch(flight, tokens);
+        self.launch(Flight {
+            from,
+            to,
+            message,
+            word,
+            tokens,
+            fence,
+            sent: now,
+            piggyback,
+            stamp: stamp.clone(),
+            in_service: false,
+        });
         stamp
     }
 
-    pub(super) fn launch(&mut self, flight: Flight<P::Message>, tokens: i64) {
-        let (now, from, to) = (self.now, flight.envelope.from, flight.envelope.to);
+    pub(super) fn launch(&mut self, flight: Flight) {
+        let (now, from, to) = (self.now, flight.from, flight.to);
         if self.spec.by_hand {
-            self.tokens_under_way += tokens;
-            self.held.push(self.flights.insert(flight));
+            let place = self.take_off(flight);
+            self.held.push(place);
             return;
         }
-        if let Some(delay) = self.take_override(&flight.envelope) {
-            self.tokens_under_way += tokens;
-            let place = self.flights.insert(flight);
+        if let Some(delay) = self.take_override(&flight) {
+            let place = self.take_off(flight);
             return match delay {
                 Some(delay) => self.plan(now + delay, Event::Arrive(place)),
                 None => self.lose(place),
@@ -88,60 +97,57 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let mut flight = Some(flight);
         // The last arrival takes the flight itself, the others take copies. Without an arrival it is lost.
         for (left, at) in (0..arrivals.len()).rev().zip(arrivals) {
-            let copy = if left == 0 { flight.take() } else { flight.as_ref().map(Flight::copy) };
+            let copy = if left == 0 {
+                flight.take()
+            } else {
+                flight.as_ref().map(|flight| flight.copy(self.world.copy(flight.message)))
+            };
             if let Some(copy) = copy {
-                self.tokens_under_way += tokens;
-                let place = self.flights.insert(copy);
+                let place = self.take_off(copy);
                 self.plan(at, Event::Arrive(place));
             }
         }
         if let Some(lost) = flight {
-            self.tokens_under_way += tokens;
-            let place = self.flights.insert(lost);
+            let place = self.take_off(lost);
             self.lose(place);
         }
     }
 
-    pub(super) fn take_override(&mut self, envelope: &Envelope<P::Message>) -> Option<Option<Time>> {
-        let place = self.overrides.iter().position(|(which, _)| is_meant(which, envelope))?;
+    pub(super) fn take_off(&mut self, flight: Flight) -> usize {
+        self.tokens_under_way += i64::from(flight.tokens);
+        self.flights.insert(flight)
+    }
+
+    fn take_override(&mut self, flight: &Flight) -> Option<Option<Time>> {
+        let place = self.overrides.iter().position(|(which, _)| self.is_meant(which, flight))?;
         Some(self.overrides.remove(place).1)
     }
 
+    /// Whether a script's description of a message fits this one.
+    pub(super) fn is_meant(&self, which: &Which, flight: &Flight) -> bool {
+        // Message names in scenarios may be written in capitals.
+        let named = |name: &String| {
+            let told = self.world.message(flight.message).to_string();
+            self.words[flight.word].name == name || told == *name || told.to_uppercase() == *name
+        };
+        which.from == flight.from && which.to == flight.to && which.name.as_ref().is_none_or(named)
+    }
+
     pub(super) fn lose(&mut self, place: usize) {
-        let flight = self.flights.remove(place);
-        self.tokens_under_way -= i64::from(P::tokens_in(&flight.envelope.message));
-        if let (Some(tracer), Some(stamp)) = (&mut self.tracer, &flight.stamp) {
-            let Envelope { from, to, message, .. } = &flight.envelope;
-            tracer.lost(self.now, *to, Arrival { from: *from, stamp, message, sent: flight.sent });
+        let Flight { from, to, message, tokens, sent, stamp, .. } = self.flights.remove(place);
+        self.tokens_under_way -= i64::from(tokens);
+        if let (Some(tracer), Some(stamp)) = (&mut self.tracer, &stamp) {
+            let message = self.world.message(message);
+            tracer.lost(self.now, to, Arrival { from, stamp, message, sent });
         }
+        self.world.discard(message);
     }
 
-    pub(super) fn change_timers(&mut self, site: SiteId) {
-        let mut changes = std::mem::take(&mut self.world.out.timers);
-        for change in changes.drain(..) {
-            let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = &change;
-            self.timers[site.index()].retain(|(known, _)| known != timer);
-            if let TimerChange::Arm { timer, after_milli_t } = change {
-                self.timer_generation += 1;
-                let generation = self.timer_generation;
-                self.timers[site.index()].push((timer, generation));
-                if !self.spec.timers_by_hand {
-                    let life = self.lives[site.index()];
-                    let at = self.now + Time::from_milli_t(after_milli_t);
-                    self.plan(at, Event::Timer { site, life, generation });
-                }
-            }
+    pub(super) fn plan_timer(&mut self, site: SiteId, (timer, after_milli_t): (TimerId, u64)) {
+        if !self.spec.timers_by_hand {
+            let life = self.lives[site.index()];
+            let at = self.now + Time::from_milli_t(after_milli_t);
+            self.plan(at, Event::Timer { site, life, timer });
         }
-        self.world.out.timers = changes;
     }
-}
-
-pub(super) fn is_meant<M: Vocabulary + Display>(which: &Which, envelope: &Envelope<M>) -> bool {
-    let message = &envelope.message;
-    // Message names in scenarios may be written in capitals.
-    let named = |name: &String| {
-        let text = message.to_string();
-        M::WORDS[message.word()].name == name || text == *name || text.to_uppercase() == *name
-    };
-    which.from == envelope.from && which.to == envelope.to && which.name.as_ref().is_none_or(named)
 }

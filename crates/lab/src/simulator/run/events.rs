@@ -2,13 +2,14 @@
 
 use super::verdict::step_in_words;
 use super::{Event, Flight, Sim};
+use crate::algorithm::TimerId;
 use crate::simulator::spec::LoadSpec;
 use crate::simulator::time::Time;
 use crate::trace::{Arrival, What};
-use lockkeeper_core::{Mode, MutualExclusion, Phase, SiteId, Vocabulary};
+use lockkeeper_core::{Mode, Phase, SiteId};
 use smallvec::SmallVec;
 
-impl<P: MutualExclusion> Sim<'_, P> {
+impl Sim<'_> {
     pub(super) fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive(place) => self.arrive(place),
@@ -38,9 +39,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
                     self.exit(site);
                 }
             }
-            Event::Timer { site, life, generation } => {
+            Event::Timer { site, life, timer } => {
                 if life == self.lives[site.index()] && !self.is_paused(site, event) {
-                    self.timer(site, generation);
+                    self.timer(site, timer);
                 }
             }
             Event::Script(index) => {
@@ -91,7 +92,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
         self.observer.request(site, mode, self.now);
         let step = self.world.request(site, mode);
-        self.observer.stamped(site, self.world.protocol(site).timestamp());
+        self.observer.stamped(site, self.world.state(site).timestamp());
         self.trace(site, What::Request { mode });
         self.after_step(site, step);
     }
@@ -123,7 +124,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     pub(super) fn arrive(&mut self, place: usize) {
         let flight = &mut self.flights[place];
-        let (from, to) = (flight.envelope.from, flight.envelope.to);
+        let (from, to) = (flight.from, flight.to);
         if !self.world.is_up(to) || self.network.is_cut(from, to, self.now) {
             return self.lose(place);
         }
@@ -140,20 +141,20 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 
     pub(super) fn deliver(&mut self, place: usize) {
-        let Flight { envelope, sent, piggyback, stamp, .. } = self.flights.remove(place);
-        let (from, to, word) = (envelope.from, envelope.to, envelope.message.word());
-        self.tokens_under_way -= i64::from(P::tokens_in(&envelope.message));
+        let flight = self.flights.remove(place);
+        let Flight { from, to, message, word, tokens, fence, sent, piggyback, stamp, .. } = flight;
+        self.tokens_under_way -= i64::from(tokens);
         self.delivered[word] += 1;
         self.observer.receive(to, &piggyback);
         let was_idle = self.observer.is_idle();
-        let text = self.tracer.is_some().then(|| envelope.message.to_string());
-        let step = self.world.deliver(envelope);
+        let text = self.tracer.is_some().then(|| self.world.message(message).to_string());
+        let step = self.world.deliver(message, from, to, fence);
         if let (Some(tracer), Some(stamp), Some(text)) = (&mut self.tracer, &stamp, &text) {
-            let (why, sends) = step_in_words(&self.world.out);
+            let (why, sends) = step_in_words(&self.world, &self.sentences);
             tracer.receive(self.now, to, Arrival { from, stamp, message: text, sent }, &why, &sends);
         }
         if was_idle {
-            self.observer.sent_while_idle(self.world.out.sends.len(), self.now);
+            self.observer.sent_while_idle(self.world.effects.sends.len(), self.now);
         }
         self.after_step(to, step);
         let delay = self.spec.network.delay.typical();
@@ -162,15 +163,12 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    pub(super) fn timer(&mut self, site: SiteId, generation: u64) {
-        let armed = &mut self.timers[site.index()];
-        let Some(place) = armed.iter().position(|(_, known)| *known == generation) else { return };
-        let (timer, _) = armed.swap_remove(place);
+    pub(super) fn timer(&mut self, site: SiteId, timer: TimerId) {
         let was_idle = self.observer.is_idle();
-        let step = self.world.timer(site, timer);
+        let Some(step) = self.world.timer(site, timer) else { return };
         self.trace(site, What::Timer);
         if was_idle {
-            self.observer.sent_while_idle(self.world.out.sends.len(), self.now);
+            self.observer.sent_while_idle(self.world.effects.sends.len(), self.now);
         }
         self.after_step(site, step);
     }

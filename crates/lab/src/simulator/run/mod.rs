@@ -10,8 +10,7 @@ mod script;
 mod stage;
 mod verdict;
 
-pub(crate) use verdict::step_in_words;
-
+use crate::algorithm::{Configured, MessageId, TimerId};
 use crate::property::{Names, Violation};
 use crate::simulator::detector::Detector;
 use crate::simulator::metrics::Measures;
@@ -21,9 +20,9 @@ use crate::simulator::queue::Queue;
 use crate::simulator::spec::{LoadSpec, Scripted, Spec, Which};
 use crate::simulator::time::Time;
 use crate::simulator::workload::Workload;
-use crate::simulator::world::{Envelope, World};
+use crate::simulator::world::World;
 use crate::trace::{Sent, Stamp, Tracer, What};
-use lockkeeper_core::{Mode, MutualExclusion, Phase, Rules, Setup, Sharing, SiteId, Vocabulary};
+use lockkeeper_core::{About, Mode, Phase, Setup, Sharing, SiteId, Word};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -47,8 +46,16 @@ pub struct Outcome {
 }
 
 /// A message under way, with its piggybacked data.
-struct Flight<M> {
-    envelope: Envelope<M>,
+struct Flight {
+    from: SiteId,
+    to: SiteId,
+    message: MessageId,
+    /// The index of the message's type.
+    word: usize,
+    /// Number of tokens in the message.
+    tokens: u32,
+    /// The sender's fence clock.
+    fence: u64,
     sent: Time,
     piggyback: Piggyback,
     stamp: Option<Stamp>,
@@ -75,7 +82,7 @@ enum Event {
     Timer {
         site: SiteId,
         life: u32,
-        generation: u64,
+        timer: TimerId,
     },
     Script(usize),
     Suspect {
@@ -103,10 +110,14 @@ impl Event {
 const PROGRESS_EVERY: u64 = 1 << 16;
 
 /// One run.
-pub struct Sim<'a, P: MutualExclusion> {
+pub struct Sim<'a> {
     spec: &'a Spec,
+    about: &'static About,
+    words: &'static [Word],
+    /// The sentences of the algorithm's rules.
+    sentences: Vec<&'static str>,
     script: Vec<Scripted>,
-    world: World<P>,
+    world: World,
     network: Network,
     workload: Workload,
     observer: Observer,
@@ -114,7 +125,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     tracer: Option<Tracer<'a>>,
     names: Names,
     queue: Queue<Event>,
-    flights: Slab<Flight<P::Message>>,
+    flights: Slab<Flight>,
     /// Messages that wait for the script to deliver them, oldest first.
     held: Vec<usize>,
     /// The script's instructions for messages not sent yet: a delay, or `None` to lose the message.
@@ -124,8 +135,6 @@ pub struct Sim<'a, P: MutualExclusion> {
     busy_until: Vec<Time>,
     /// Number of crashes of each site. Events planned for an earlier incarnation are ignored.
     lives: Vec<u32>,
-    timers: Vec<Vec<(P::Timer, u64)>>,
-    timer_generation: u64,
     /// The requests that wait in each site's own queue.
     backlog: Vec<VecDeque<Mode>>,
     now: Time,
@@ -148,14 +157,17 @@ pub struct Sim<'a, P: MutualExclusion> {
     stop: bool,
 }
 
-impl<'a, P: MutualExclusion> Sim<'a, P> {
+impl<'a> Sim<'a> {
     /// A run in its initial state.
-    pub fn new(spec: &'a Spec, options: P::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
-        let setup = Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, options) };
-        let mut first_sends = Vec::new();
-        let world: World<P> = World::new(setup, |world, site| {
-            first_sends.extend(world.out.sends.drain(..).map(|(to, message)| (site, to, message)));
+    pub fn new(spec: &'a Spec, algorithm: &dyn Configured, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
+        let setup = Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, ()) };
+        let (mut first_sends, mut first_timers) = (Vec::new(), Vec::new());
+        let world = World::new(algorithm, &setup, |site, effects| {
+            first_sends.extend(effects.sends.iter().map(|&sent| (site, sent)));
+            first_timers.extend(effects.armed.iter().map(|&armed| (site, armed)));
         });
+        let algorithm = algorithm.algorithm();
+        let (words, sentences) = (algorithm.words(), algorithm.rules());
         let processes = world.processes();
         let names = Names { sites: spec.sites };
         let window = Window {
@@ -166,14 +178,13 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 spec.network.delay.typical().ticks().saturating_mul(50 * (spec.sites as u64 + 1)),
             ),
         };
-        let words = P::Message::WORDS.len();
         let script = spec.whole_script();
         let mut sim = Self {
             network: Network::new(&spec.network, seed),
             script_left: script.len(),
             script,
             workload: Workload::new(spec.load, spec.sites, spec.readers, seed),
-            observer: Observer::new(names, (processes, words), window, world.sharing(), &spec.holders),
+            observer: Observer::new(names, (processes, words.len()), window, world.sharing(), &spec.holders),
             detector: Detector::new(spec.detector, processes, seed),
             tracer,
             names,
@@ -184,8 +195,6 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             paused: vec![None; processes],
             busy_until: vec![Time::ZERO; processes],
             lives: vec![0; processes],
-            timers: vec![Vec::new(); processes],
-            timer_generation: 0,
             backlog: vec![VecDeque::new(); processes],
             now: Time::ZERO,
             events: 0,
@@ -196,21 +205,29 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             first_inside: None,
             events_since_entry: 0,
             tokens_under_way: 0,
-            delivered: vec![0; words],
-            rules: vec![0; P::Rule::ALL.len()],
+            delivered: vec![0; words.len()],
+            rules: vec![0; sentences.len()],
             stop: false,
+            about: algorithm.about(),
+            words,
+            sentences,
             world,
             spec,
         };
         for holder in &spec.holders {
-            let fence = sim.world.fence(holder.site);
+            let fence = sim.world.state(holder.site).fence();
             sim.trace_bare(holder.site, What::Enter { fence, mode: holder.mode });
         }
-        for (from, to, message) in first_sends {
+        for (from, sent) in first_sends {
             if let Some(tracer) = &mut sim.tracer {
-                tracer.local(Time::ZERO, from, What::Start, &[], &[Sent { to, message: &message }]);
+                let sends = [Sent { to: sent.to, message: sim.world.message(sent.message) }];
+                tracer.local(Time::ZERO, from, What::Start, &[], &sends);
             }
-            sim.send(from, to, message, None);
+            let fence = sim.world.state(from).fence();
+            sim.send(from, fence, sent, None);
+        }
+        for (site, armed) in first_timers {
+            sim.plan_timer(site, armed);
         }
         sim.plan_start();
         sim
@@ -252,7 +269,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     pub fn run_watched(
         mut self,
         mut go_on: impl FnMut(u64) -> bool,
-        mut look: impl FnMut(&World<P>),
+        mut look: impl FnMut(&World),
     ) -> (Outcome, std::io::Result<()>) {
         let mut interrupted = !self.show();
         self.when_quiet();
@@ -320,7 +337,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     /// Whether no message is under way. A perpetual token does not count.
     fn is_quiet(&self) -> bool {
-        P::ABOUT.perpetual || self.flights.is_empty()
+        self.about.perpetual || self.flights.is_empty()
     }
 
     fn plan(&mut self, at: Time, event: Event) {
@@ -343,7 +360,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     fn is_held_inside(&self) -> bool {
         self.spec.load == LoadSpec::High
             && self.observer.entries() == 1
-            && !P::ABOUT.perpetual
+            && !self.about.perpetual
             && self.world.sharing() == Sharing::Mutex
     }
 
@@ -392,7 +409,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         let world = &self.world;
         let Some(site) = self.workload.next_site(|site| world.is_up(site)) else { return };
-        let pause = if P::ABOUT.perpetual {
+        let pause = if self.about.perpetual {
             self.workload.pause(self.spec.network.delay.typical())
         } else {
             Time::ZERO
@@ -401,14 +418,15 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     }
 }
 
-impl<M: Clone> Flight<M> {
-    fn copy(&self) -> Self {
+impl Flight {
+    /// A second flight of the same message. `message` is the message's copy.
+    fn copy(&self, message: MessageId) -> Self {
         Self {
-            envelope: self.envelope.clone(),
-            sent: self.sent,
+            message,
             piggyback: self.piggyback.clone(),
             stamp: self.stamp.clone(),
             in_service: false,
+            ..*self
         }
     }
 }

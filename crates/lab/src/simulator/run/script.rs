@@ -1,13 +1,12 @@
 //! The actions of a script.
 
-use super::after_step::is_meant;
 use super::{Event, Sim};
 use crate::simulator::spec::{Action, LoadSpec, Which};
 use crate::simulator::world::Step;
 use crate::trace::What;
-use lockkeeper_core::{MutualExclusion, Phase, SiteId};
+use lockkeeper_core::{Phase, SiteId};
 
-impl<P: MutualExclusion> Sim<'_, P> {
+impl Sim<'_> {
     pub(super) fn act(&mut self, action: &Action) {
         match action {
             Action::Request(site, mode) => {
@@ -43,9 +42,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
             },
             Action::Duplicate(which) => match self.take_held(which) {
                 Some(place) => {
-                    let copy = self.flights[place].copy();
-                    self.tokens_under_way += i64::from(P::tokens_in(&copy.envelope.message));
-                    let copy = self.flights.insert(copy);
+                    let flight = &self.flights[place];
+                    let copy = flight.copy(self.world.copy(flight.message));
+                    let copy = self.take_off(copy);
                     self.held.insert(0, copy);
                     self.arrive(place);
                 }
@@ -93,7 +92,6 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.observer.crash(site, was_waiting, self.now);
         self.lives[site.index()] += 1;
         self.first_inside.take_if(|first| *first == site);
-        self.timers[site.index()].clear();
         self.backlog[site.index()].clear();
         // The events that waited during the pause are dropped, since the site has crashed.
         for event in self.paused[site.index()].take().into_iter().flatten() {
@@ -136,16 +134,14 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 
     fn wake(&mut self, site: SiteId, which: usize) {
-        let mut armed = self.timers[site.index()].clone();
-        armed.sort();
-        match armed.get(which) {
-            Some(&(_, generation)) => self.timer(site, generation),
+        match self.world.armed(site).get(which) {
+            Some(&timer) => self.timer(site, timer),
             None => self.say(&format!("({} has no such timer armed)", self.names.of(site))),
         }
     }
 
     pub(super) fn take_held(&mut self, which: &Which) -> Option<usize> {
-        let place = self.held.iter().position(|&place| is_meant(which, &self.flights[place].envelope))?;
+        let place = self.held.iter().position(|&place| self.is_meant(which, &self.flights[place]))?;
         Some(self.held.remove(place))
     }
 }

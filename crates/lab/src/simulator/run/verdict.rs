@@ -1,13 +1,15 @@
 //! Violations of progress, reports of waiting sites, and trace output.
 
 use super::Sim;
+use crate::algorithm::Outgoing;
 use crate::property::{Property, Violation};
+use crate::simulator::world::World;
 use crate::trace::{Sent, What};
 use lockkeeper_core::mutex::Family;
-use lockkeeper_core::{MutualExclusion, Out, Phase, Protocol, Rules, SiteId};
+use lockkeeper_core::{Phase, SiteId};
 use smallvec::SmallVec;
 
-impl<P: MutualExclusion> Sim<'_, P> {
+impl Sim<'_> {
     pub(super) fn violate(&mut self, property: Property, sites: Vec<SiteId>, what: String) {
         self.observer.violated(Violation { property, at: self.now, sites, what });
     }
@@ -34,12 +36,16 @@ impl<P: MutualExclusion> Sim<'_, P> {
             || SiteId::all(self.spec.sites).any(|site| self.world.phase(site) == Phase::Inside);
         let over = (!self.spec.by_hand || self.flights.is_empty())
             && (self.spec.cs.is_some() || !some_site_inside())
-            && (!self.spec.timers_by_hand || self.timers.iter().all(Vec::is_empty));
+            && (!self.spec.timers_by_hand || !self.is_some_timer_armed());
         if self.observer.waiting() > 0 && over && self.nothing_can_happen() {
             let what = format!("nothing can happen any more; {}", self.who_waits_for_whom());
             let waiting = self.waiting_sites();
             self.violate(Property::NoDeadlock, waiting, what);
         }
+    }
+
+    fn is_some_timer_armed(&self) -> bool {
+        SiteId::all(self.world.processes()).any(|site| !self.world.armed(site).is_empty())
     }
 
     pub(super) fn waiting_sites(&self) -> Vec<SiteId> {
@@ -56,7 +62,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         };
         let waits =
             SiteId::all(self.world.processes()).filter(|&site| self.world.is_up(site)).filter_map(|site| {
-                let for_whom = self.world.protocol(site).waits_for();
+                let for_whom = self.world.state(site).waits_for();
                 let waiting = self.world.phase(site) == Phase::Waiting;
                 let name = self.names.of(site);
                 match for_whom.as_slice() {
@@ -74,7 +80,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         if waits.len() > MOST {
             waits[MOST] = "and so on".into();
         }
-        let lost = if self.world.tokens() + self.tokens_under_way == 0 && P::ABOUT.family == Family::Token {
+        let lost = if self.world.tokens() + self.tokens_under_way == 0 && self.about.family == Family::Token {
             "; the token is lost"
         } else {
             ""
@@ -85,7 +91,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     /// Traces a step with the rules that fired and the messages sent.
     pub(super) fn trace(&mut self, site: SiteId, what: What<'_>) {
         if let Some(tracer) = &mut self.tracer {
-            let (why, sends) = step_in_words(&self.world.out);
+            let (why, sends) = step_in_words(&self.world, &self.sentences);
             tracer.local(self.now, site, what, &why, &sends);
         }
     }
@@ -105,10 +111,12 @@ impl<P: MutualExclusion> Sim<'_, P> {
 }
 
 /// The rules that fired in a step, and the messages that it sent.
-pub(crate) fn step_in_words<P: Protocol>(
-    out: &Out<P>,
-) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'_>; 4]>) {
-    let why = out.rules.iter().map(|rule| rule.sentence()).collect();
-    let sends = out.sends.iter().map(|(to, message)| Sent { to: *to, message }).collect();
+pub(super) fn step_in_words<'w>(
+    world: &'w World,
+    sentences: &[&'static str],
+) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'w>; 4]>) {
+    let why = world.effects.rules.iter().map(|&rule| sentences[rule]).collect();
+    let sent = |sent: &Outgoing| Sent { to: sent.to, message: world.message(sent.message) };
+    let sends = world.effects.sends.iter().map(sent).collect();
     (why, sends)
 }
