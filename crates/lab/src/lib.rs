@@ -31,6 +31,7 @@ pub mod comparison;
 pub mod conformance;
 pub mod election;
 pub mod mutants;
+mod parallel;
 pub mod property;
 pub mod simulator;
 pub mod trace;

@@ -15,6 +15,7 @@
 //! crashes, most, or few, and then by waiting time times messages, each relative to the best: halving either
 //! counts the same.
 
+use crate::parallel;
 use crate::simulator::delay::{Delay, Matrix, MatrixError};
 use crate::simulator::report::{Found, Report};
 use crate::simulator::runner::{self, Error, Progress};
@@ -23,7 +24,6 @@ use crate::simulator::time::Time;
 use crate::usage::UsageError;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{About, Sharing, SiteId, registry};
-use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
@@ -161,15 +161,14 @@ pub fn choose(requirements: &Requirements, progress: &Progress) -> Result<Advice
         let (failures, sites) = (requirements.failures, requirements.sites);
         return Err(UsageError::AllCrash { failures, sites }.into());
     }
-    let judged: Vec<(&str, Result<Candidate, LeftOut>)> = registry::ALL
-        .par_iter()
-        .map(|entry| Ok((entry.about.slug, judge(entry.about, requirements, progress)?)))
-        .collect::<Result<_, Error>>()?;
+    let judged = parallel::map(registry::ALL.len(), &|index| {
+        judge(registry::ALL[index].about, requirements, progress)
+    });
     let mut advice = Advice { ranked: Vec::new(), left_out: Vec::new() };
-    for (slug, candidate) in judged {
-        match candidate {
+    for (entry, candidate) in registry::ALL.iter().zip(judged) {
+        match candidate? {
             Ok(candidate) => advice.ranked.push(candidate),
-            Err(why) => advice.left_out.push((slug.into(), why)),
+            Err(why) => advice.left_out.push((entry.about.slug.into(), why)),
         }
     }
     rank(&mut advice.ranked);
@@ -346,8 +345,8 @@ fn survived(spec: &Spec, failures: usize, progress: &Progress) -> Result<f64, Er
         let runs = runner::outcomes(&spec, 1, CRASH_SEEDS, progress)?;
         Ok(runs.iter().filter(|run| run.violations.is_empty()).count())
     };
-    let lives: Vec<usize> = (0..spec.sites).into_par_iter().map(lives).collect::<Result<_, Error>>()?;
-    Ok(lives.into_iter().sum::<usize>() as f64 / (spec.sites as u64 * CRASH_SEEDS) as f64)
+    let lives: usize = parallel::map(spec.sites, &lives).into_iter().sum::<Result<_, Error>>()?;
+    Ok(lives as f64 / (spec.sites as u64 * CRASH_SEEDS) as f64)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Runs can only refute a property. "Held" means that no violation was found in a number of runs under random
 //! delays, on the channels that the algorithm assumes.
 
+use crate::parallel;
 use crate::property::Property;
 use crate::simulator::delay::Delay;
 use crate::simulator::run::Outcome;
@@ -14,7 +15,6 @@ use crate::trace::{Record, Sink, What};
 use crate::usage::UsageError;
 use lockkeeper_core::mutex::{Channels, Family};
 use lockkeeper_core::{About, Sharing, registry};
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::io;
@@ -121,11 +121,12 @@ pub const SEEDS: u64 = 50;
 
 /// Checks every property of every algorithm, on all cores.
 pub fn properties(algorithms: &[String], progress: &Progress) -> Result<Vec<Finding>, Error> {
-    let find = |slug: &String| {
+    let find = |index: usize| {
+        let slug = &algorithms[index];
         let entry = registry::find(slug).ok_or_else(|| UsageError::UnknownAlgorithm { name: slug.into() })?;
         finding(entry.about, progress)
     };
-    algorithms.par_iter().map(find).collect()
+    parallel::map(algorithms.len(), &find).into_iter().collect()
 }
 
 /// The total number of entries to simulate, for a progress bar.

@@ -23,6 +23,7 @@ pub use crate::property::Property;
 pub(crate) use model::check;
 pub use report::Report;
 
+use crate::parallel;
 use crate::property::Names;
 use crate::simulator::runner::Error;
 use crate::simulator::spec::{Action, MOST_SITES, Spec};
@@ -32,7 +33,6 @@ use crate::usage::UsageError;
 use algorithm::ConfiguredElection;
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{SiteId, registry};
-use rayon::prelude::*;
 use report::Run;
 use sim::Sim;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl ElectionSpec {
 /// Runs an election with successive seeds on all cores. The report does not depend on the number of cores.
 pub fn elect(spec: &ElectionSpec, seed: u64, seeds: u64) -> Result<Report, Error> {
     let election = configure(spec)?;
-    let one = |seed| Sim::new(spec, &*election, seed, None).run().0;
-    let runs = (seed..seed.saturating_add(seeds)).into_par_iter().map(one).collect();
+    let one = |offset: usize| Sim::new(spec, &*election, seed + offset as u64, None).run().0;
+    let runs = parallel::map(seeds.min(u64::MAX - seed) as usize, &one);
     Ok(report(spec, &*election, seed, runs))
 }
 

@@ -1,6 +1,7 @@
 //! Runs a [`Spec`], selecting the algorithm by its name.
 
 use crate::algorithm::{self, Algorithm, Configured};
+use crate::parallel;
 use crate::property::Names;
 use crate::simulator::delay::Delay;
 use crate::simulator::report::{Report, Stated};
@@ -11,7 +12,6 @@ use crate::trace::{Sink, Tracer};
 use crate::usage::UsageError;
 use lockkeeper_core::Mode;
 use lockkeeper_core::settings::Settings;
-use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -70,8 +70,10 @@ pub fn outcomes(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Resu
 }
 
 fn run(spec: &Spec, algorithm: &dyn Configured, seed: u64, seeds: u64, progress: &Progress) -> Vec<Outcome> {
-    let run = |offset| Sim::new(spec, algorithm, seed.wrapping_add(offset), None).run(watch(progress)).0;
-    (0..seeds).into_par_iter().map(run).collect()
+    let run = |offset: usize| {
+        Sim::new(spec, algorithm, seed.wrapping_add(offset as u64), None).run(watch(progress)).0
+    };
+    parallel::map(seeds as usize, &run)
 }
 
 /// Runs a spec of an algorithm or a mutant once and passes every event to `sink`.

@@ -15,13 +15,13 @@ pub use html::{STYLE, page};
 pub use row::{Row, Trouble, Verdict};
 pub use state::{StateSize, measure};
 
+use crate::parallel;
 use crate::simulator::delay::Delay;
 use crate::simulator::runner::{Error, Progress};
 use crate::simulator::spec::{LoadSpec, MOST_SITES, Spec};
 use crate::usage::UsageError;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{Sharing, registry};
-use rayon::prelude::*;
 use serde::Serialize;
 
 /// The parameters of a comparison.
@@ -95,8 +95,10 @@ impl Sweep {
     /// Runs all combinations on all cores.
     pub fn run(&self, progress: &Progress) -> Result<Comparison, Error> {
         self.check()?;
-        let measure = |spec: &Spec| Row::measure(spec, self.seeds, progress);
-        let rows: Vec<Row> = self.specs().par_iter().map(measure).collect::<Result<_, Error>>()?;
+        let specs = self.specs();
+        let measure = |index: usize| Row::measure(&specs[index], self.seeds, progress);
+        let rows: Vec<Row> =
+            parallel::map(specs.len(), &measure).into_iter().collect::<Result<_, Error>>()?;
         Ok(Comparison {
             sites: self.sites.clone(),
             loads: self.loads.iter().map(ToString::to_string).collect(),

@@ -2,13 +2,13 @@
 //! times, and fairness under random delays.
 
 use crate::comparison::table::Sweep;
+use crate::parallel;
 use crate::simulator::delay::Delay;
 use crate::simulator::metrics::{Counts, Distribution};
 use crate::simulator::run::Outcome;
 use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::{LoadSpec, Spec};
 use crate::simulator::time::Time;
-use rayon::prelude::*;
 
 /// Number of loads of a throughput curve, in tenths of the maximum that T and E allow.
 const POINTS: usize = 13;
@@ -58,15 +58,15 @@ impl Study {
         // A coordinator can grant once per 2T + E. Six tenths of that rate keep every algorithm busy and
         // overload none.
         let offered = 0.6 / (2.0 + inside);
-        let subject = |algorithm: &String| -> Result<Subject, Error> {
+        let subject = |index: usize| -> Result<Subject, Error> {
+            let algorithm = &sweep.algorithms[index];
             let spec = |load| Spec { entries: ENTRIES, ..sweep.spec(algorithm, sites, load) };
             let rate = |total: f64| LoadSpec::Poisson(total / sites as f64);
             let loads: Vec<f64> = (1..=POINTS).map(|step| limit * step as f64 / 10.0).collect();
-            let throughput = loads
-                .into_par_iter()
-                .map(|load| Ok((load, throughput(&scattered(spec(rate(load))), seeds, progress)?)));
-            let throughput: Vec<(f64, Option<f64>)> = throughput.collect::<Result<_, Error>>()?;
-            let throughput = throughput.into_iter().map(|(load, entries)| Some((load, entries?)));
+            let measured = |index: usize| throughput(&scattered(spec(rate(loads[index]))), seeds, progress);
+            let measured: Vec<Option<f64>> =
+                parallel::map(loads.len(), &measured).into_iter().collect::<Result<_, Error>>()?;
+            let throughput = loads.into_iter().zip(measured).map(|(load, entries)| Some((load, entries?)));
             Ok(Subject {
                 algorithm: algorithm.clone(),
                 throughput: throughput.collect::<Option<_>>().unwrap_or_default(),
@@ -74,7 +74,8 @@ impl Study {
                 fairness: fairness(&scattered(spec(LoadSpec::High)), seeds, progress)?,
             })
         };
-        let subjects = sweep.algorithms.par_iter().map(subject).collect::<Result<_, Error>>()?;
+        let subjects =
+            parallel::map(sweep.algorithms.len(), &subject).into_iter().collect::<Result<_, Error>>()?;
         Ok(Self { sites, limit, offered, subjects })
     }
 
