@@ -1,7 +1,8 @@
 //! [`Lockkeeper`] and the builder of lock requests.
 
+use crate::detached::{self, HoldAs};
 use crate::election::Election;
-use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
+use crate::engine::{self, Acquired, Capabilities, Changes, Detach, Engine, EngineUrl, Request, WhenBusy};
 use crate::guard::{Guard, Inner};
 use crate::info::{LockInfo, LockMode, Tag, now_ms};
 use crate::several::AcquireAll;
@@ -105,6 +106,10 @@ impl Lockkeeper {
         Ok(Watch(self.engine.changes(None).await?))
     }
 
+    pub(crate) fn dyn_engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
     pub(crate) async fn changes(&self, name: &LockName) -> Result<Box<dyn Changes>> {
         self.engine.changes(Some(name)).await
     }
@@ -122,6 +127,7 @@ impl Lockkeeper {
             metadata: BTreeMap::new(),
             reentrant: false,
             unfenced: false,
+            at_least: None,
         }
     }
 }
@@ -155,6 +161,7 @@ pub struct Acquire {
     metadata: BTreeMap<String, String>,
     reentrant: bool,
     unfenced: bool,
+    at_least: Option<Duration>,
 }
 
 impl Acquire {
@@ -183,6 +190,23 @@ impl Acquire {
     pub fn unfenced(mut self) -> Self {
         self.unfenced = true;
         self
+    }
+
+    /// Keeps the lock for at least this time after the grant: when the hold is released or dropped earlier, when this
+    /// process dies, and when its machine dies or reboots. No other client is granted the lock before. So a job that
+    /// several machines start at about the same time runs once.
+    ///
+    /// The time is stored before this request returns. A request that fails or is cancelled keeps nothing. Supported
+    /// by engines with [`Capabilities::at_least`]; the documentation of the engines says whose clock counts.
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = Some(at_least);
+        self
+    }
+
+    /// Makes this a request for a hold of a named owner, which lasts until it is released or for `lasts`, without a
+    /// living process: see [`HoldAs`].
+    pub fn hold_as(self, owner: impl Into<String>, lasts: Duration) -> HoldAs {
+        HoldAs::new(self, owner.into(), lasts)
     }
 
     /// Waits for the lock.
@@ -226,27 +250,35 @@ impl Acquire {
         {
             return Ok(Some(Guard::new(inner)));
         }
-        let tag = tag(self.metadata);
-        let holder = tag.holder.clone();
-        let request = Request { name: name.clone(), mode: self.mode, ttl: self.ttl, tag };
-        let Some(Acquired { fence, lease, ttl, hold }) =
-            self.locks.engine.acquire(request, when_busy).await?
-        else {
-            return Ok(None);
-        };
-        let fence = fence.filter(|_| !self.mode.is_permit());
-        if fence.is_none() && !self.mode.is_permit() && self.locks.capabilities().fence {
+        let (reentrant, at_least) = (self.reentrant, self.at_least);
+        let (locks, request) = self.into_request()?;
+        let (holder, mode) = (request.tag.holder.clone(), request.mode);
+        let Some(mut acquired) = locks.engine.acquire(request, when_busy).await? else { return Ok(None) };
+        acquired.fence = acquired.fence.filter(|_| !mode.is_permit());
+        if acquired.fence.is_none() && !mode.is_permit() && locks.capabilities().fence {
             let reason =
                 format!("it granted `{name}` without a fence, or with the fence 0; its data may be damaged");
-            return Err(Error::Unavailable { engine: self.locks.engine.name(), reason });
+            return Err(Error::Unavailable { engine: locks.engine.name(), reason });
         }
+        if let Some(lasts) = at_least {
+            acquired = keep(acquired, &name, Detach { owner: holder.clone(), lasts }).await?;
+        }
+        let Acquired { fence, lease, ttl, hold } = acquired;
         let inner = Arc::new(Inner::new(name.clone(), holder, fence, ttl, lease, hold));
-        if self.reentrant {
-            let mut held = self.locks.reentrant.lock().unwrap_or_else(|e| e.into_inner());
+        if reentrant {
+            let mut held = locks.reentrant.lock().unwrap_or_else(|e| e.into_inner());
             held.retain(|_, inner| inner.strong_count() > 0);
             held.insert(name, Arc::downgrade(&inner));
         }
         Ok(Some(Guard::new(inner)))
+    }
+
+    /// Checks the request, and converts it to the one that engines execute.
+    pub(crate) fn into_request(self) -> Result<(Lockkeeper, Request)> {
+        let name = LockName::new(self.name.as_str())?;
+        self.check()?;
+        let (mode, ttl, tag) = (self.mode, self.ttl, tag(self.metadata));
+        Ok((self.locks, Request { name, mode, ttl, tag, at_least: self.at_least }))
     }
 
     /// Rejects features that the engine does not support, and options out of range.
@@ -269,6 +301,17 @@ impl Acquire {
         if self.reentrant && self.mode != LockMode::Exclusive {
             return Err(Error::BadOption("only exclusive locks can be reentrant".into()));
         }
+        if let Some(at_least) = self.at_least {
+            if !can.at_least {
+                return Err(self
+                    .locks
+                    .not_supported("keeping a lock after its holder has ended (`at_least`)"));
+            }
+            detached::check_duration(at_least)?;
+            if self.reentrant {
+                return Err(Error::BadOption("a reentrant request cannot have `at_least`".into()));
+            }
+        }
         if !(TTL_MIN..=TTL_MAX).contains(&self.ttl) {
             let ttl = self.ttl;
             return Err(Error::BadOption(format!("a time to live of {ttl:?} is not within 100 ms to 24 h")));
@@ -279,6 +322,22 @@ impl Acquire {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Stores that a hold lasts at least for some time, BEFORE the application gets it. If this fails or is cancelled, the
+/// hold is dropped, which leaves nothing behind.
+async fn keep(mut acquired: Acquired, name: &LockName, detach: Detach) -> Result<Acquired> {
+    let stored = acquired.hold.detach(detach).await?;
+    if stored && acquired.lease.is_valid() {
+        return Ok(acquired);
+    }
+    let reason = match stored {
+        true => acquired.lease.lost().await.to_string(),
+        // Holder ids are unique: only a damaged store has one twice.
+        false => "its id is in use by another hold".into(),
+    };
+    let _ = acquired.hold.discard().await;
+    Err(Error::Lost { name: name.to_string(), reason })
 }
 
 /// Whether a deadline has passed. Such a request still makes one attempt, since a free lock is granted without a wait.

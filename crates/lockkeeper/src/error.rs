@@ -99,6 +99,15 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// The reason alone, for a message that names the engine itself.
+    #[allow(dead_code, reason = "for the engines with servers")]
+    pub(crate) fn into_reason(self) -> String {
+        match self {
+            Error::Unavailable { reason, .. } => reason,
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the error is in the request itself, rather than in the environment.
     pub fn is_usage(&self) -> bool {
         matches!(

@@ -1,8 +1,8 @@
 //! [`Guard`]: a hold on a lock.
 
-use crate::engine::Hold;
+use crate::engine::{BoxFuture, Hold};
 use crate::lease::Lease;
-use crate::{Error, Fence, LockName, Result};
+use crate::{Error, Fence, LockName, Loss, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -77,7 +77,8 @@ impl Guard {
     }
 
     /// The time for which no other client can be granted the lock, even without another renewal; `Duration::MAX` if
-    /// the hold does not expire. It is counted from when the last successful renewal was *sent*.
+    /// the hold does not expire. It is counted from when the last successful renewal was *sent*. After
+    /// [`lost`](Guard::lost) has resolved, it is the time that is left to stop.
     pub fn valid_for(&self) -> Duration {
         self.inner.lease.valid_for()
     }
@@ -89,26 +90,38 @@ impl Guard {
     }
 
     /// Resolves with the reason when the hold is being lost, **before** the lock can be granted to another client.
-    /// The margin in which to stop is a fifth of the time to live, at most 5 s.
-    pub async fn lost(&self) -> String {
+    /// The margin in which to stop is a fifth of the time to live, at most 5 s; [`valid_for`](Guard::valid_for) is the
+    /// part of it that is left. It is zero if the server has already ended the hold.
+    pub async fn lost(&self) -> Loss {
         self.inner.lease.lost().await
     }
 
-    /// Releases the lock and waits for the confirmation. With reentrant guards, only the last one releases it.
+    /// Releases the lock and waits for the confirmation. With reentrant guards, only the last one releases it. With
+    /// [`Acquire::at_least`](crate::Acquire::at_least), the lock stays held for the rest of that time.
     ///
     /// Returns [`Error::Lost`](crate::Error::Lost) if the hold had already ended: another client may have held the
     /// lock since.
     pub async fn release(self) -> Result<()> {
+        self.end(|hold| hold.release()).await
+    }
+
+    async fn end(self, release: impl FnOnce(Box<dyn Hold>) -> BoxFuture<'static, Result<()>>) -> Result<()> {
         let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(()) };
         if !inner.is_valid() {
             // Dropping `inner` also releases any remains of the hold on the server.
-            let reason = inner.lease.lost().await;
+            let reason = inner.lease.lost().await.to_string();
             return Err(Error::Lost { name: inner.name.to_string(), reason });
         }
         match inner.hold.take() {
-            Some(hold) => hold.release().await,
+            Some(hold) => release(hold).await,
             None => Ok(()),
         }
+    }
+
+    /// Releases the lock at once, although [`Acquire::at_least`](crate::Acquire::at_least) would keep it: for a holder
+    /// that has not begun its work. Without `at_least`, this is [`release`](Guard::release).
+    pub async fn release_early(self) -> Result<()> {
+        self.end(|hold| hold.discard()).await
     }
 
     /// Starts a child process that works under this hold. Its environment has `LOCKKEEPER_NAME`, `LOCKKEEPER_HOLDER`,

@@ -41,6 +41,33 @@ pub struct Participant {
     pub since_ms: u64,
     /// Its fence, if it is a holder, its hold is not a permit, and the engine has fences.
     pub fence: Option<Fence>,
+    /// Set if the hold is stored with a deadline and does not depend on its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detached: Option<Detached>,
+}
+
+/// The part of a hold that does not depend on a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detached {
+    /// The owner's name; the holder's id if the lock is kept by [`Acquire::at_least`](crate::Acquire::at_least).
+    pub owner: String,
+    /// The end of the hold in milliseconds of Unix time by this machine's clock, for display: the engine counts on its
+    /// own clock.
+    pub until_ms: u64,
+}
+
+impl Detached {
+    /// The detached hold of an owner that ends after `left`.
+    #[allow(dead_code, reason = "for engines with detached holds")]
+    pub(crate) fn ending_in(owner: impl Into<String>, left: Duration) -> Detached {
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        Detached { owner: owner.into(), until_ms: now_ms().saturating_add(left_ms) }
+    }
+
+    /// The time until the end, by this machine's clock.
+    pub fn left(&self) -> Duration {
+        Duration::from_millis(self.until_ms.saturating_sub(now_ms()))
+    }
 }
 
 impl Participant {

@@ -11,7 +11,11 @@
 //! ```
 //!
 //! A lost lease stays lost: a renewal that is confirmed after `lost()` fired has no effect.
+//!
+//! A server that *revokes* a hold keeps to the lease that it has granted: the holder is notified at once, and has the
+//! rest of its lease to stop ([`Lease::revoke`]).
 
+use crate::Loss;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -23,6 +27,32 @@ const DRIFT_PER_MILLE: u32 = 10;
 /// A reading of the lease clock, which counts suspend and is never set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LeaseTime(Duration);
+
+#[allow(dead_code, reason = "for engines with detached holds")]
+impl LeaseTime {
+    pub fn from_ns(ns: u64) -> LeaseTime {
+        LeaseTime(Duration::from_nanos(ns))
+    }
+
+    /// The reading of the clock after this time.
+    pub fn plus(self, time: Duration) -> LeaseTime {
+        LeaseTime(self.0.saturating_add(time))
+    }
+
+    /// The time until the clock shows this; `None` if it has.
+    pub fn left(self) -> Option<Duration> {
+        self.0.checked_sub(now().0).filter(|left| !left.is_zero())
+    }
+}
+
+/// Resolves when the clock shows this time.
+#[allow(dead_code, reason = "for engines with detached holds")]
+pub(crate) async fn sleep_until(time: LeaseTime) {
+    // Timers do not advance during suspend, so read the clock again at least every second.
+    while let Some(left) = time.left() {
+        tokio::time::sleep(left.min(Duration::from_secs(1))).await;
+    }
+}
 
 /// Reads the lease clock. Engines read it BEFORE they send a renewal.
 pub(crate) fn now() -> LeaseTime {
@@ -39,10 +69,10 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 enum Term {
     /// The hold ends only with the process or on release.
     Forever,
-    /// `lost()` fires at `warn`; the hold is unsafe from `end` on.
-    Until { warn: LeaseTime, end: LeaseTime },
-    /// The hold is lost, for this reason.
-    Lost(String),
+    /// `lost()` fires at `warn`; the hold is unsafe from `end` on. `failure` is that of the last renewal.
+    Until { warn: LeaseTime, end: LeaseTime, failure: Option<String> },
+    /// The hold is lost. No other client can be granted the lock before `end`.
+    Lost { loss: Loss, end: LeaseTime },
 }
 
 impl Term {
@@ -51,16 +81,26 @@ impl Term {
         // `lost()` fires the margin of 2 s earlier, at 107.9 s.
         let believed = ttl - ttl * DRIFT_PER_MILLE / 1000;
         let end = sent.0 + believed;
-        Term::Until { warn: LeaseTime(end.saturating_sub(margin(ttl)).max(sent.0)), end: LeaseTime(end) }
+        let warn = LeaseTime(end.saturating_sub(margin(ttl)).max(sent.0));
+        Term::Until { warn, end: LeaseTime(end), failure: None }
     }
 
     /// The state at `now`: a term whose warning time has come is lost.
     fn at(&self, now: LeaseTime) -> Term {
         match self {
-            Term::Until { warn, .. } if now >= *warn => {
-                Term::Lost("its lease expired without a renewal".into())
+            Term::Until { warn, end, failure } if now >= *warn => {
+                let loss = failure.clone().map_or(Loss::Expired, Loss::Unreachable);
+                Term::Lost { loss, end: *end }
             }
             other => other.clone(),
+        }
+    }
+
+    /// The time from which on another client can be granted the lock; `None` if the hold does not expire.
+    fn end(&self) -> Option<LeaseTime> {
+        match self {
+            Term::Forever => None,
+            Term::Until { end, .. } | Term::Lost { end, .. } => Some(*end),
         }
     }
 }
@@ -88,7 +128,7 @@ impl Lease {
     #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
     pub fn renewed(&self, sent: LeaseTime, ttl: Duration) -> bool {
         self.0.send_if_modified(|term| match term.at(now()) {
-            Term::Lost(_) => false,
+            Term::Lost { .. } => false,
             _ => {
                 *term = Term::lasting(sent, ttl);
                 true
@@ -96,42 +136,92 @@ impl Lease {
         })
     }
 
-    /// Ends the lease: the server reported its end, or the session is gone.
+    /// Records that a renewal failed. It is the reason for the loss if the lease expires before one succeeds.
     #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
-    pub fn lose(&self, reason: impl Into<String>) {
-        let reason = reason.into();
-        self.0.send_if_modified(|term| match term {
-            Term::Lost(_) => false,
-            _ => {
-                *term = Term::Lost(reason);
-                true
+    pub fn renewal_failed(&self, reason: impl Into<String>) {
+        self.0.send_if_modified(|term| {
+            if let Term::Until { failure, .. } = term {
+                *failure = Some(reason.into());
+            }
+            // No caller of `lost` has to wake for this.
+            false
+        });
+    }
+
+    /// Ends the lease: the server reported its end, or the session is gone. Another client may hold the lock.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
+    pub fn lose(&self, loss: impl Into<Loss>) {
+        self.end(loss.into(), |_| now());
+    }
+
+    /// Revokes the hold: `lost()` fires, no renewal has an effect any more, and the holder has until the end of its
+    /// present term to stop. Only for servers that keep the lock for that long.
+    #[cfg_attr(not(any(test, feature = "cluster")), allow(dead_code, reason = "for the cluster"))]
+    pub fn revoke(&self, loss: impl Into<Loss>) {
+        self.end(loss.into(), |term| term.end().unwrap_or_else(now));
+    }
+
+    /// Records the first loss, and the earliest end.
+    fn end(&self, new: Loss, at: impl FnOnce(&Term) -> LeaseTime) {
+        self.0.send_if_modified(|term| {
+            let at = at(term);
+            // A lease that has expired keeps this reason.
+            *term = term.at(now());
+            match term {
+                Term::Lost { end, .. } => {
+                    *end = at.min(*end);
+                    false
+                }
+                _ => {
+                    *term = Term::Lost { loss: new, end: at };
+                    true
+                }
             }
         });
     }
 
+    /// Whether the hold was revoked.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
+    pub fn is_revoked(&self) -> bool {
+        matches!(&*self.0.borrow(), Term::Lost { loss: Loss::Revoked { .. }, .. })
+    }
+
     /// Whether the hold is safe now: it is not lost, and the warning time has not come.
     pub fn is_valid(&self) -> bool {
-        !matches!(self.0.borrow().at(now()), Term::Lost(_))
+        !matches!(self.0.borrow().at(now()), Term::Lost { .. })
     }
 
     /// The time for which no other client can be granted the lock; `Duration::MAX` if the hold does not expire.
     ///
-    /// After [`Lease::lost`] fired because of the clock, this is the rest of the margin.
+    /// After [`Lease::lost`] fired, this is the time that is left to stop: the rest of the margin if the lease was not
+    /// renewed, and the rest of the lease if the hold was revoked.
     pub fn valid_for(&self) -> Duration {
-        match &*self.0.borrow() {
-            Term::Forever => Duration::MAX,
-            Term::Until { end, .. } => end.0.saturating_sub(now().0),
-            Term::Lost(_) => Duration::ZERO,
+        self.0.borrow().end().map_or(Duration::MAX, |end| end.0.saturating_sub(now().0))
+    }
+
+    /// Resolves when the condition holds, which depends on renewals; or with the reason when the hold is lost.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
+    pub async fn until(&self, condition: impl Fn() -> bool) -> Result<(), Loss> {
+        let mut changed = self.0.subscribe();
+        loop {
+            changed.borrow_and_update();
+            if condition() {
+                return Ok(());
+            }
+            tokio::select! {
+                loss = self.lost() => return Err(loss),
+                _ = changed.changed() => {}
+            }
         }
     }
 
     /// Resolves when the hold stops being safe, at least the margin before the server may grant the lock to another
     /// client. This does not depend on the renewal task: each caller watches the clock itself.
-    pub async fn lost(&self) -> String {
+    pub async fn lost(&self) -> Loss {
         let mut changed = self.0.subscribe();
         loop {
             let warn = match changed.borrow_and_update().at(now()) {
-                Term::Lost(reason) => return reason,
+                Term::Lost { loss, .. } => return loss,
                 Term::Until { warn, .. } => Some(warn),
                 Term::Forever => None,
             };
@@ -155,8 +245,8 @@ async fn sleep_or_forever(nap: Option<Duration>) {
 /// The reason why a renewal failed.
 #[allow(dead_code, reason = "for the engines with expiring holds")]
 pub(crate) enum NotRenewed {
-    /// A temporary failure, such as a timeout: try again.
-    TryAgain,
+    /// A temporary failure, such as a timeout: try again. The text is the reason.
+    TryAgain(String),
     /// A permanent failure: the server no longer knows this hold.
     Gone(String),
 }
@@ -180,12 +270,17 @@ where
                 () = tokio::time::sleep(pause) => {}
             }
             let sent = now();
-            pause = match tokio::time::timeout(period, renew()).await {
-                Ok(Ok(())) if lease.renewed(sent, ttl) => period,
+            let failure = match tokio::time::timeout(period, renew()).await {
+                Ok(Ok(())) if lease.renewed(sent, ttl) => None,
                 Ok(Ok(())) => return,
                 Ok(Err(NotRenewed::Gone(reason))) => return lease.lose(reason),
-                Ok(Err(NotRenewed::TryAgain)) | Err(_) => period / 8,
+                Ok(Err(NotRenewed::TryAgain(reason))) => Some(reason),
+                Err(_) => Some(format!("no answer within {period:?}")),
             };
+            pause = if failure.is_some() { period / 8 } else { period };
+            if let Some(failure) = failure {
+                lease.renewal_failed(failure);
+            }
         }
     });
     Renewal(task.abort_handle())
@@ -213,11 +308,11 @@ mod tests {
     #[test]
     fn a_term_is_counted_from_sending_less_drift_and_margin() {
         let term = Term::lasting(at(100), SECOND * 10);
-        let Term::Until { warn, end } = term.clone() else { panic!("{term:?}") };
+        let Term::Until { warn, end, .. } = term.clone() else { panic!("{term:?}") };
         assert_eq!(end.0, Duration::from_millis(109_900), "1 % of drift");
         assert_eq!(warn.0, Duration::from_millis(107_900), "a fifth of the lease ahead");
         assert_eq!(term.at(at(107)), term);
-        assert!(matches!(term.at(at(108)), Term::Lost(_)), "lost while still alone");
+        assert_eq!(term.at(at(108)), Term::Lost { loss: Loss::Expired, end }, "lost while still alone");
     }
 
     #[tokio::test]
@@ -226,7 +321,7 @@ mod tests {
         let lease = Lease::expiring(long_ago, SECOND);
         assert!(!lease.is_valid());
         assert!(!lease.renewed(now(), SECOND * 100));
-        assert_eq!(lease.lost().await, "its lease expired without a renewal");
+        assert_eq!(lease.lost().await, Loss::Expired);
     }
 
     #[tokio::test]
@@ -236,8 +331,43 @@ mod tests {
         assert!(lease.valid_for() > SECOND * 900);
         lease.lose("the server ended it");
         lease.lose("again");
-        assert_eq!(lease.lost().await, "the server ended it");
+        assert_eq!(lease.lost().await, "the server ended it".into());
         assert!(!lease.is_valid());
+        assert_eq!(lease.valid_for(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_revoked_hold_is_lost_at_once_and_protected_until_the_end_of_its_lease() {
+        let lease = Lease::expiring(now(), SECOND * 1000);
+        let revoked = Loss::Revoked { by: Some("ada".into()) };
+        lease.revoke(revoked.clone());
+        assert_eq!(lease.lost().await, revoked);
+        assert!(!lease.is_valid(), "its holder has to stop");
+        assert!(lease.valid_for() > SECOND * 900, "no other client is granted the lock before");
+        assert!(!lease.renewed(now(), SECOND * 5000), "the server counts from the revocation");
+        assert!(lease.valid_for() < SECOND * 1000);
+        lease.lose("the server ended it earlier");
+        assert_eq!(lease.lost().await, revoked, "the first reason");
+        assert_eq!(lease.valid_for(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_loss_names_the_failure_of_the_last_renewal() {
+        let ttl = Duration::from_millis(100);
+        let lease = Lease::expiring(now(), ttl);
+        let _renewal = keep_renewed(lease.clone(), ttl, || async {
+            Err(NotRenewed::TryAgain("127.0.0.1:1 refuses connections".into()))
+        });
+        // On a machine too slow for one renewal, the process itself was the reason.
+        match lease.lost().await {
+            Loss::Unreachable(failure) => assert_eq!(failure, "127.0.0.1:1 refuses connections"),
+            other => assert_eq!(other, Loss::Expired),
+        }
+        let renewed = Lease::expiring(now(), SECOND * 100);
+        renewed.renewal_failed("no answer");
+        assert!(renewed.renewed(now(), SECOND * 100));
+        let Term::Until { failure, .. } = renewed.0.borrow().clone() else { panic!() };
+        assert_eq!(failure, None, "a renewal has succeeded since");
     }
 
     #[tokio::test]
@@ -245,7 +375,7 @@ mod tests {
         let ttl = Duration::from_millis(50);
         let lease = Lease::expiring(now(), ttl);
         let _renewal = keep_renewed(lease.clone(), ttl, std::future::pending);
-        assert_eq!(lease.lost().await, "its lease expired without a renewal");
+        assert!(matches!(lease.lost().await, Loss::Expired | Loss::Unreachable(_)));
     }
 
     #[tokio::test]
@@ -261,7 +391,7 @@ mod tests {
         // renew in time the lease is lost, which is correct too.
         tokio::select! {
             result = counted.wait_for(|n| *n >= 9) => assert!(result.is_ok()),
-            reason = lease.lost() => assert_eq!(reason, "its lease expired without a renewal"),
+            loss = lease.lost() => assert_eq!(loss, Loss::Expired),
         }
     }
 }

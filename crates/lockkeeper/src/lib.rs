@@ -16,6 +16,8 @@
 //! - [`Lockkeeper`] opens an engine and builds requests: mutexes, shared holds, semaphores, several at once.
 //! - [`Guard`] is a hold. It has the [`fence`](Guard::fence), a warning [before the hold is lost](Guard::lost), and
 //!   the release.
+//! - [`HoldAs`] requests a hold that outlives its process, for a named owner; [`Acquire::at_least`] keeps a lock for a
+//!   while after its holder has ended.
 //! - [`Election`] elects one leader among candidates.
 //! - [`fence`] has ready-made checkers for the resource that a lock protects.
 //!
@@ -34,6 +36,7 @@
 mod client;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+mod detached;
 mod election;
 mod engine;
 mod error;
@@ -43,10 +46,12 @@ mod golden;
 mod guard;
 mod info;
 mod lease;
+mod loss;
 mod name;
 mod several;
 
 pub use client::{Acquire, Lockkeeper, Watch};
+pub use detached::{DetachedHold, HoldAs};
 pub use election::{Candidate, Election, Leader, Leadership, Observer};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use engine::fuzz;
@@ -54,6 +59,7 @@ pub use engine::{Capabilities, EngineUrl, redact};
 pub use error::{Error, Result};
 pub use fence::Fence;
 pub use guard::Guard;
-pub use info::{LockInfo, LockMode, Participant, Tag};
+pub use info::{Detached, LockInfo, LockMode, Participant, Tag};
+pub use loss::Loss;
 pub use name::LockName;
 pub use several::{AcquireAll, GuardAll};

@@ -1,7 +1,7 @@
 //! Requests for several locks, without deadlock.
 
 use crate::client::{Acquire, has_passed, wait_until};
-use crate::{Error, Fence, Guard, Result};
+use crate::{Error, Fence, Guard, Loss, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -104,7 +104,7 @@ impl GuardAll {
     }
 
     /// Resolves with the reason when the first of the holds is being lost.
-    pub async fn lost(&self) -> String {
+    pub async fn lost(&self) -> Loss {
         let mut lost: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.lost())).collect();
         std::future::poll_fn(|cx| {
             let ready = lost.iter_mut().map(|lost| lost.as_mut().poll(cx)).find(|poll| poll.is_ready());

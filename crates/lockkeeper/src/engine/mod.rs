@@ -22,7 +22,11 @@
 //!    that took longer than its lease is void.
 //! 5. **Release and drop.** [`Hold::release`] waits for the server's confirmation. Dropping a `Hold` releases the
 //!    lock without waiting, from any thread, with or without a running runtime.
-//! 6. **Capabilities.** The API rejects a request for a feature that [`Capabilities`] denies before it reaches the
+//! 6. **Detached holds.** [`Hold::detach`] stores a record beside the hold: the owner's name, a deadline on a clock of
+//!    the server or the boot, mode and fence. From then on the lock stays held until the deadline, whatever happens to
+//!    this process and its machine; hold and record count as one. A hold that was detached leaves the record when it
+//!    is released or dropped. A hold whose `detach` failed or was dropped leaves nothing, like any other.
+//! 7. **Capabilities.** The API rejects a request for a feature that [`Capabilities`] denies before it reaches the
 //!    engine. The conformance suite tests the features that it promises.
 
 #[cfg(feature = "cluster")]
@@ -48,11 +52,11 @@ mod url;
 mod zookeeper;
 
 #[cfg(all(test, any(feature = "etcd", feature = "zookeeper")))]
-pub(crate) use self::request_queue::RequestRecord;
+pub(crate) use self::request_queue::{DetachedRecord, RequestRecord};
 pub use self::url::{EngineUrl, redact};
 use crate::info::{LockInfo, LockMode, Tag};
 use crate::lease::Lease;
-use crate::{Fence, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +82,10 @@ pub struct Capabilities {
     pub election: bool,
     /// A hold expires when it is not renewed.
     pub expires: bool,
+    /// A lock can be kept after its process has ended: [`Acquire::at_least`](crate::Acquire::at_least) is supported.
+    pub at_least: bool,
+    /// An owner without a process can hold a lock: [`Acquire::hold_as`](crate::Acquire::hold_as) is supported.
+    pub detached: bool,
 }
 
 /// One request for one lock.
@@ -89,6 +97,10 @@ pub(crate) struct Request {
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,
     pub tag: Tag,
+    /// The time for which the lock is kept at least: [`Hold::detach`] follows the grant. Engines whose holds are
+    /// kept by their time to live need it earlier.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
+    pub at_least: Option<Duration>,
 }
 
 /// The behaviour of an engine if the lock is not free.
@@ -111,6 +123,24 @@ pub(crate) struct Acquired {
     pub ttl: Option<Duration>,
     /// The hold itself.
     pub hold: Box<dyn Hold>,
+}
+
+/// The record of a hold that outlives its process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Detach {
+    /// The owner. It has at most one detached hold of a lock.
+    pub owner: String,
+    /// The time from now until the deadline.
+    pub lasts: Duration,
+}
+
+/// A detached hold as the engine knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DetachedState {
+    pub mode: LockMode,
+    pub fence: Option<Fence>,
+    /// The time until the deadline.
+    pub left: Duration,
 }
 
 /// A lock service: the interface that each engine implements.
@@ -136,12 +166,43 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     /// Starts a watch on one lock, or on all of them.
     fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>>;
+
+    /// The detached hold of an owner; with `lasts`, its deadline is first set to that time from now.
+    fn detached<'a>(
+        &'a self,
+        _name: &'a LockName,
+        _owner: &'a str,
+        _lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(async { Err(no_detached_holds(self.name())) })
+    }
+
+    /// Releases the detached hold of an owner. Returns false if it has none, or if its process still works under it.
+    fn release_detached<'a>(&'a self, _name: &'a LockName, _owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Err(no_detached_holds(self.name())) })
+    }
+}
+
+/// The error of an engine without detached holds; the API checks [`Capabilities::detached`] before.
+fn no_detached_holds(engine: &'static str) -> Error {
+    Error::NotSupported { engine, feature: "holds without a process".into() }
 }
 
 /// A hold on a lock. The duties of an engine specify its `Drop`.
 pub(crate) trait Hold: Send + Sync {
     /// Releases the lock and waits for the confirmation. Repeating the request has no effect on the server.
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
+
+    /// Stores the hold: see "Detached holds" above. Called once, after the grant and BEFORE the application gets the
+    /// hold. Returns false, and stores nothing, if the owner has a detached hold of this lock already.
+    fn detach(&mut self, _detach: Detach) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Err(no_detached_holds("this engine")) })
+    }
+
+    /// Releases the lock and its record, if there is one, and waits for the confirmation.
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.release()
+    }
 
     /// Called BEFORE a child process starts that works under this hold.
     fn before_spawn(&self) -> Result<()> {

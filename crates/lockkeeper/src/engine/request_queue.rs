@@ -4,10 +4,11 @@
 //! the lock or dies. No request is ever inserted ahead of another, so **a request that is granted stays granted until
 //! it leaves**, and acting on a slightly outdated copy of the queue can only delay a grant.
 
-use crate::engine::fifo;
-use crate::info::{LockInfo, LockMode, Participant, Tag, lock_type};
+use crate::engine::{Detach, fifo};
+use crate::info::{Detached, LockInfo, LockMode, Participant, Tag, lock_type, now_ms};
 use crate::{Error, Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The longest record of a holder or waiter, including metadata, so that pages of records fit the messages of any
 /// server.
@@ -22,6 +23,40 @@ pub(crate) struct RequestRecord {
     pub tag: Tag,
     /// The time of the grant, written by owners that had to wait.
     pub held_ms: Option<u64>,
+    /// Set if the hold outlives its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached: Option<DetachedRecord>,
+}
+
+/// The part of a record that does not depend on a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DetachedRecord {
+    /// The owner's name.
+    pub owner: String,
+    /// The fence of the hold; also of a permit, for its order in lists.
+    pub fence: u64,
+    /// The time from the last write of this record until the deadline. The server's clock counts.
+    pub lasts_ms: u64,
+    /// The deadline in Unix time by the clock of the machine that wrote this, for display.
+    pub until_ms: u64,
+    /// Whether the process that acquired the hold may still work under it.
+    pub attached: bool,
+}
+
+impl DetachedRecord {
+    /// The record of a hold that is detached now.
+    pub fn new(detach: &Detach, fence: u64) -> DetachedRecord {
+        let record =
+            DetachedRecord { owner: detach.owner.clone(), fence, lasts_ms: 0, until_ms: 0, attached: true };
+        record.lasting(detach.lasts)
+    }
+
+    /// The same record with a deadline after this time.
+    pub fn lasting(self, lasts: Duration) -> DetachedRecord {
+        // Rounded up: the lock is kept for at least this time.
+        let lasts_ms = u64::try_from(lasts.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        DetachedRecord { lasts_ms, until_ms: now_ms().saturating_add(lasts_ms), ..self }
+    }
 }
 
 impl RequestRecord {
@@ -128,6 +163,7 @@ pub(crate) fn info(name: &str, mut all: Vec<(i64, RequestRecord)>) -> LockInfo {
             fence: Fence::new(number.unsigned_abs()).filter(|_| holds),
             mode: record.mode,
             tag: record.tag,
+            detached: record.detached.map(|it| Detached { owner: it.owner, until_ms: it.until_ms }),
         }
     });
     let (holders, waiters) = participants.partition(|participant| participant.fence.is_some());

@@ -5,7 +5,7 @@ use lockkeeper::{Guard, Lockkeeper};
 use std::task::Poll;
 
 /// Polls a future at most this number of times, then drops it. Returns `None` if it was not ready.
-async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = polls;
     std::future::poll_fn(move |cx| {

@@ -99,6 +99,34 @@ async fn an_idle_lock_leaves_nothing_behind() {
     until(|| async { etcd.ctl(&["lease", "list"]) == "found 0 leases" }).await;
 }
 
+/// The keys of a detached hold have a lease of their own, and nothing of them is left.
+#[tokio::test]
+async fn a_detached_hold_is_two_keys_with_one_lease() {
+    let etcd = etcd!();
+    let locks = open(&etcd).await;
+    let hour = Duration::from_secs(3600);
+    locks.mutex("a/b").hold_as("web 3", hour).acquire().await.unwrap();
+    let keys = etcd.keys();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    assert_eq!(keys[0], "/lockkeeper/.as/a%2Fb/web%203");
+    assert!(keys[1].starts_with("/lockkeeper/a%2Fb/m/x."), "{keys:?}");
+    assert!(etcd.ctl(&["get", &keys[1]]).contains(r#""detached":{"owner":"web 3","fence":"#));
+    assert_eq!(etcd.ctl(&["lease", "list"]).lines().count(), 2, "one lease below the heading");
+    locks.mutex("a/b").hold_as("web 3", hour * 2).acquire().await.unwrap();
+    assert_eq!(etcd.ctl(&["lease", "list"]).lines().count(), 2, "one lease below the heading");
+    let left = locks.detached("a/b", "web 3").await.unwrap().unwrap().left;
+    assert!(left > hour && left <= hour * 2, "the server counts: {left:?}");
+    assert!(locks.release_as("a/b", "web 3").await.unwrap());
+    assert!(etcd.keys().is_empty());
+    let kept = locks.mutex("b").ttl(Duration::from_secs(5)).at_least(hour).acquire().await.unwrap();
+    let holder = kept.holder().to_owned();
+    assert!(!locks.release_as("b", &holder).await.unwrap(), "its process holds it");
+    drop(kept);
+    until(|| async { locks.release_as("b", &holder).await.unwrap() }).await;
+    until(|| async { etcd.keys().is_empty() }).await;
+    until(|| async { etcd.ctl(&["lease", "list"]) == "found 0 leases" }).await;
+}
+
 /// A holder or waiter whose key or lease an administrator removes is notified at once, not when the lease would have
 /// expired.
 #[tokio::test]
@@ -118,7 +146,7 @@ async fn a_forced_release_is_noticed_at_once() {
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");
     etcd.ctl(&["del", in_order[0]]);
-    assert!(holder.lost().await.contains("by another client"));
+    assert!(holder.lost().await.to_string().contains("by another client"));
     assert!(!holder.is_valid());
     let fence = holder.fence();
     let error = holder.release().await.unwrap_err();

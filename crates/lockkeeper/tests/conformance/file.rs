@@ -155,3 +155,63 @@ async fn after_a_reboot_old_holders_are_gone_and_fences_go_on_higher() {
     assert!(after.fence() > before.fence());
     assert_eq!(after.fence(), Fence::new(1001), "above the whole block that may have been handed out");
 }
+
+/// Replaces the id of the boot by another one in all files, as if they had been written before a reboot.
+fn reboot(state: &std::path::Path) {
+    let boot = std::fs::read_to_string(state.join("boot")).unwrap();
+    for queue in std::fs::read_dir(state.join("locks")).unwrap() {
+        let path = queue.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(boot.trim_end(), "another boot")).unwrap();
+    }
+    std::fs::write(state.join("boot"), "another boot").unwrap();
+}
+
+/// The lease clock of the new boot counts: it has to show as much as was left. The wall clock decides nothing.
+#[tokio::test]
+async fn after_a_reboot_detached_holds_last_and_all_others_are_gone() {
+    let backend = FileBackend::new();
+    let state = backend.0.path().join("state");
+    let day = std::time::Duration::from_secs(24 * 3600);
+    let locks = open(&backend).await;
+    // This machine has not been up for a hundred days since the last boot, or not a hundred days longer.
+    let held = locks.mutex("held").hold_as("web-3", day * 365).acquire().await.unwrap();
+    locks.mutex("kept").at_least(day * 365).acquire().await.unwrap().release().await.unwrap();
+    let _other = locks.mutex("other").acquire().await.unwrap();
+    let _waits = tokio::spawn(locks.mutex("held").acquire());
+    crate::backend::until_waiting(&locks, "held", 1).await;
+    for _ in 0..2 {
+        reboot(&state);
+        let locks = open(&backend).await;
+        assert!(locks.mutex("held").try_acquire().await.unwrap().is_none());
+        assert!(locks.mutex("kept").try_acquire().await.unwrap().is_none());
+        assert!(locks.mutex("other").try_acquire().await.unwrap().is_some(), "its process is gone");
+        let again = locks.detached("held", "web-3").await.unwrap().expect("it lasts");
+        assert!(again.fence == held.fence && again.left <= day * 365, "{again:?}");
+    }
+    // The rest that is stored was shorter than this machine has been up.
+    let queue = state.join("locks/held");
+    let text = std::fs::read_to_string(&queue).unwrap();
+    let (before, left) = text.split_once("\"left_ns\":").unwrap();
+    let left = left.trim_start_matches(|c: char| c.is_ascii_digit());
+    std::fs::write(&queue, format!("{before}\"left_ns\":1{left}")).unwrap();
+    reboot(&state);
+    let locks = open(&backend).await;
+    assert_eq!(locks.detached("held", "web-3").await.unwrap(), None);
+    let next = locks.mutex("held").try_acquire().await.unwrap().expect("it has ended");
+    assert!(next.fence() > held.fence);
+}
+
+/// A queue of a later version is not removed by a reboot.
+#[tokio::test]
+async fn after_a_reboot_a_queue_of_a_later_version_is_an_error() {
+    let backend = FileBackend::new();
+    let state = backend.0.path().join("state");
+    open(&backend).await;
+    let queue = state.join("locks/a");
+    std::fs::write(&queue, r#"{"version":3,"name":"a","holds":[]}"#).unwrap();
+    reboot(&state);
+    let error = open_error(&state).await.to_string();
+    assert!(error.contains("locks/a") && error.contains("version 3"), "{error}");
+    assert!(queue.exists());
+}

@@ -7,6 +7,7 @@ mod basics;
 mod cancellation;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod detached;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
@@ -67,6 +68,16 @@ macro_rules! conformance {
             processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
             processes::a_server_that_goes_away_is_noticed,
             kills::random_kills_never_admit_two_and_never_block,
+            detached::a_lock_is_kept_for_at_least_the_requested_time,
+            detached::a_killed_holder_keeps_its_lock_for_the_requested_time,
+            detached::a_process_that_ends_leaves_its_kept_lock_behind,
+            detached::a_hold_continues_beyond_the_time_for_which_it_is_kept,
+            detached::a_kept_permit_counts_once,
+            detached::a_cancelled_request_keeps_nothing,
+            detached::a_detached_hold_belongs_to_its_owner,
+            detached::a_detached_hold_ends_at_its_deadline,
+            detached::requests_of_one_owner_share_one_detached_hold,
+            detached::detached_holds_survive_a_restart_of_the_server,
         }
     };
 }

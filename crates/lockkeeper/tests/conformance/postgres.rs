@@ -239,6 +239,46 @@ async fn many_may_open_a_fresh_database_at_once() {
     }
 }
 
+/// Version 1 of the schema does not know detached holds. Its clients must not install their functions again.
+#[tokio::test]
+async fn an_older_schema_is_replaced_and_does_not_come_back() {
+    let postgres = postgres!();
+    let client = postgres.client().await;
+    let version_1 = "CREATE SCHEMA IF NOT EXISTS lockkeeper;
+        CREATE OR REPLACE FUNCTION lockkeeper.edit(name text) RETURNS void LANGUAGE sql VOLATILE AS
+        $$ SELECT pg_advisory_xact_lock(19276, hashtext(name)) $$;
+        COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 1'";
+    client.batch_execute(version_1).await.unwrap();
+    let locks = open(&postgres).await;
+    let hour = Duration::from_secs(3600);
+    locks.mutex("a").hold_as("web-3", hour).acquire().await.unwrap();
+    let error = client.batch_execute(version_1).await.unwrap_err();
+    let error = error.as_db_error().expect("the server rejects it").message().to_owned();
+    assert!(error.contains("cannot change return type of existing function"), "{error}");
+    assert!(open(&postgres).await.mutex("a").try_acquire().await.unwrap().is_none());
+    client.batch_execute("COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 3'").await.unwrap();
+    let error = refused(&postgres.url()).await;
+    assert!(error.contains("has version 3") && error.contains("up to 2: update it"), "{error}");
+}
+
+/// The table of detached holds survives a crash of the server; its rows are these.
+#[tokio::test]
+async fn a_detached_hold_is_a_row_of_a_logged_table() {
+    let postgres = postgres!();
+    let (locks, client) = (open(&postgres).await, postgres.client().await);
+    let day = Duration::from_secs(24 * 3600);
+    let hold = locks.semaphore("a", 3).hold_as("web-3", day).acquire().await.unwrap();
+    assert_eq!(hold.fence, None, "a permit has no fence");
+    let sql = "SELECT owner, kind, permits, ends - held_since BETWEEN '23 h' AND '25 h',
+                      (SELECT relpersistence::text FROM pg_class WHERE oid = 'lockkeeper.kept'::regclass),
+                      (SELECT count(*) FROM lockkeeper.queue) FROM lockkeeper.kept";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    let (owner, kind): (String, String) = (row.get(0), row.get(1));
+    assert_eq!((owner.as_str(), kind.as_str(), row.get::<_, i32>(2)), ("web-3", "permit", 3));
+    assert!(row.get::<_, bool>(3), "the server's clock counts");
+    assert_eq!((row.get::<_, String>(4).as_str(), row.get::<_, i64>(5)), ("p", 0));
+}
+
 #[tokio::test]
 async fn an_idle_lock_leaves_nothing_behind() {
     let postgres = postgres!();
@@ -282,7 +322,7 @@ async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
                             (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
                               ORDER BY objid LIMIT 1)";
     client.execute(terminate, &[]).await.unwrap();
-    assert!(guard.lost().await.contains("terminating connection"), "the server's own words");
+    assert!(guard.lost().await.to_string().contains("terminating connection"), "the server's own words");
     assert!(!guard.is_valid());
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");

@@ -1,7 +1,7 @@
 //! The suite on one Redis server, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until};
-use lockkeeper::{Acquire, Error, Lockkeeper};
+use lockkeeper::{Acquire, Error, Lockkeeper, Loss};
 use lockkeeper_testbed::servers::{self, LocalServer};
 use std::process::Command;
 use std::sync::Arc;
@@ -190,6 +190,33 @@ async fn leases_of_crashed_holders_are_removed_by_later_requests() {
     .await;
 }
 
+/// Versions of the script that do not know detached holds keep to the score.
+#[tokio::test]
+async fn a_detached_hold_is_a_lease_with_a_record() {
+    let redis = redis!();
+    let locks = open(&redis).await;
+    let hour = Duration::from_secs(3600);
+    locks.mutex("a").hold_as("web 3", hour).acquire().await.unwrap();
+    let records = redis.cli(&["HVALS", "lockkeeper:kept:a"]);
+    let deadline = records.strip_suffix(" 0 web 3").expect("no process renews it");
+    let score = redis.cli(&["ZRANGE", "lockkeeper:lock:a", "0", "-1", "WITHSCORES"]);
+    assert_eq!(score.lines().last(), Some(deadline));
+    let now: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
+    let left = deadline.parse::<u64>().unwrap() / 1000 - now;
+    assert!((1800..=3600).contains(&left), "{left} s by the server's clock");
+    assert!(locks.release_as("a", "web 3").await.unwrap());
+    // A lease longer than the time for which the lock is kept is shortened by the release.
+    let kept = locks.mutex("b").ttl(hour * 2).at_least(hour).acquire().await.unwrap();
+    kept.release().await.unwrap();
+    assert!(redis.cli(&["HVALS", "lockkeeper:kept:b"]).contains(" 0 "));
+    let first_end = locks.inspect("b").await.unwrap().holders[0].detached.as_ref().unwrap().left();
+    assert!(first_end <= hour, "{first_end:?}");
+    redis.cli(&["DEL", "lockkeeper:lock:b", "lockkeeper:about:b"]);
+    let next = locks.mutex("b").try_acquire().await.unwrap().expect("an older script has removed it");
+    next.release().await.unwrap();
+    assert_eq!(redis.cli(&["KEYS", "lockkeeper:kept:*"]), "");
+}
+
 #[tokio::test]
 async fn databases_of_one_server_are_apart() {
     let redis = redis!();
@@ -218,7 +245,8 @@ async fn a_hold_that_the_server_forgot_is_lost() {
     let redis = redis!();
     let guard = open(&redis).await.mutex("a").ttl(Duration::from_secs(1)).acquire().await.unwrap();
     redis.cli(&["FLUSHALL"]);
-    assert!(!guard.lost().await.is_empty());
+    // On a machine too slow for one renewal, the process itself was the reason.
+    assert!(matches!(guard.lost().await, Loss::Ended(_) | Loss::Expired));
 }
 
 #[tokio::test]
@@ -262,7 +290,9 @@ async fn a_server_that_falls_silent_is_noticed() {
     let waiter = tokio::spawn(locks.mutex("a").acquire());
     until(|| async { redis.cli(&["PUBSUB", "NUMSUB", "lockkeeper:0:free:a"]).ends_with('1') }).await;
     redis.daemon.signal("STOP");
-    guard.lost().await;
+    let loss = guard.lost().await;
+    // On a machine too slow for one renewal, the process itself was the reason.
+    assert!(matches!(loss, Loss::Unreachable(_) | Loss::Expired), "{loss}");
     let error = waiter.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("did not answer"), "{error}");
     redis.daemon.signal("CONT");

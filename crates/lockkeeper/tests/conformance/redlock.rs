@@ -147,8 +147,9 @@ async fn forward(client: TcpStream, server: TcpStream, delayed: watch::Sender<Op
     let mut request = vec![0; 65536];
     while let Ok(length @ 1..) = from_client.read(&mut request).await {
         let bytes = &request[..length];
-        // Match the argument: the source of the script, which is loaded once, contains the same name.
-        if delayed.borrow().is_none() && bytes.windows(13).any(|part| part == b"$7\r\nrelease\r\n") {
+        // Match the argument: the source of the script, which is loaded once, contains the same name. An attempt
+        // without a majority releases its votes with `discard`.
+        if delayed.borrow().is_none() && bytes.windows(13).any(|part| part == b"$7\r\ndiscard\r\n") {
             delayed.send_replace(Some(bytes.to_vec()));
             break;
         }

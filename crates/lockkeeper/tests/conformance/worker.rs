@@ -61,6 +61,12 @@ impl Worker {
         assert!(status.success());
     }
 
+    /// Closes its input, and waits until it has ended by itself.
+    pub async fn end(mut self) {
+        drop(self.stdin);
+        assert!(self.child.wait().await.unwrap().success());
+    }
+
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
@@ -89,6 +95,18 @@ fn worker_process() {
                 let guard = runtime.block_on(request.acquire()).unwrap();
                 reply(&format!("held {}", guard.fence().map_or(0, Fence::get)));
                 guards.push(guard);
+            }
+            ["keep", ttl_ms, at_least_ms, name] => {
+                let [ttl, at_least] =
+                    [ttl_ms, at_least_ms].map(|ms| Duration::from_millis(ms.parse().unwrap()));
+                let request = locks.mutex(name).ttl(ttl).at_least(at_least);
+                guards.push(runtime.block_on(request.acquire()).unwrap());
+                reply("held");
+            }
+            ["hold", owner, lasts_ms, name] => {
+                let lasts = Duration::from_millis(lasts_ms.parse().unwrap());
+                let hold = runtime.block_on(locks.mutex(name).hold_as(owner, lasts).acquire()).unwrap();
+                reply(&format!("held {}", hold.fence.map_or(0, Fence::get)));
             }
             ["permit", ttl_ms, of, name] => {
                 let request = locks.semaphore(name, of.parse().unwrap());

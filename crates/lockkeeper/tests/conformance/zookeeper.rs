@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use zookeeper_client::Client;
+use zookeeper_client::{Acls, Client, CreateMode};
 
 /// The paths in Debian; the jar lists its dependencies.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -109,6 +109,33 @@ async fn an_idle_lock_leaves_only_an_empty_container() {
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
 
+/// The node of a detached hold is persistent, and is removed by the next client when its time is over.
+#[tokio::test]
+async fn a_detached_hold_is_a_persistent_node() {
+    let zookeeper = zookeeper!();
+    let (locks, admin) = (open(&zookeeper).await, zookeeper.admin().await);
+    let hour = Duration::from_secs(3600);
+    locks.semaphore("a", 3).hold_as("web 3", hour).acquire().await.unwrap();
+    assert_eq!(admin.list_children("/lockkeeper/a").await.unwrap(), ["dp.web%203"]);
+    let (data, stat) = admin.get_data("/lockkeeper/a/dp.web%203").await.unwrap();
+    let text = String::from_utf8(data).unwrap();
+    assert!(
+        text.contains(r#""detached":{"owner":"web 3","fence":"#) && text.contains(r#""lasts_ms":3600000"#)
+    );
+    assert_eq!(stat.ephemeral_owner, 0);
+    let error = locks.mutex("a").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("a semaphore of 3 permits"), "{error}");
+    locks.semaphore("a", 3).hold_as("web 3", Duration::from_millis(1)).acquire().await.unwrap();
+    until(|| async { locks.mutex("a").try_acquire().await.is_ok_and(|guard| guard.is_some()) }).await;
+    until(|| async { admin.list_children("/lockkeeper/a").await.unwrap().is_empty() }).await;
+    admin
+        .create("/lockkeeper/a/dx.strange", b"?", &CreateMode::Persistent.with_acls(Acls::anyone_all()))
+        .await
+        .unwrap();
+    let error = locks.mutex("a").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("not Lockkeeper's"), "{error}");
+}
+
 /// A holder or waiter whose node an administrator removes is notified at once, not when the session would have
 /// expired.
 #[tokio::test]
@@ -126,7 +153,7 @@ async fn a_forced_release_is_noticed_at_once() {
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");
     admin.delete(&format!("/lockkeeper/a/{}", in_order[0]), None).await.unwrap();
-    assert!(holder.lost().await.contains("by another client"));
+    assert!(holder.lost().await.to_string().contains("by another client"));
     assert!(!holder.is_valid());
     let fence = holder.fence();
     let error = holder.release().await.unwrap_err();

@@ -109,8 +109,8 @@ impl Client {
                             return Err(ClientError::Refused(refused));
                         }
                         Err(failure) => {
+                            link.not_opened(&failure.to_string());
                             failures.insert(daemon, failure);
-                            link.not_opened();
                         }
                     }
                 }

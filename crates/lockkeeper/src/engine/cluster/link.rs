@@ -5,11 +5,11 @@
 //! callers that wait or hold.
 
 use super::delegations::DelegationPredictor;
+use super::revocation::{LinkHold, REVOKED, withhold};
 use crate::lease::{self, Lease};
 use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, ToDaemon, Welcome};
 use lockkeeper_session::{
-    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, LockRequest, Progress,
-    SessionId, ToClient,
+    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockRequest, Progress, SessionId, ToClient,
 };
 use lockkeeper_system::lease_clock::now_ns;
 use std::collections::BTreeMap;
@@ -75,12 +75,8 @@ struct State {
     moving: Vec<PendingRequest>,
     /// Whether the client knows that this link accepts no more requests.
     replaced: bool,
-}
-
-/// A hold in this session.
-struct LinkHold {
-    lease: Lease,
-    lock: LockName,
+    /// Whether holds of the session outlive this process.
+    leaves_holds: bool,
 }
 
 /// A session with one daemon.
@@ -122,6 +118,7 @@ impl Link {
             welcome: None,
             moving: Vec::new(),
             replaced: false,
+            leaves_holds: false,
         };
         Arc::new(Link { state: Mutex::new(state), wake: Notify::new() })
     }
@@ -196,6 +193,8 @@ impl Link {
             return None;
         }
         let now = now_ns();
+        // A revoked hold is not kept for later requests.
+        let held = held.filter(|held| !held.revoked);
         if let (Some(held), Some(delegations)) = (held, &mut state.delegations) {
             let (allowed, made) = state.link.session().entries(number);
             delegations.left(now, &held.lock, allowed, made);
@@ -255,8 +254,9 @@ impl Link {
     }
 
     /// Handles a failed attempt to connect to the daemon.
-    pub fn not_opened(&self) {
+    pub fn not_opened(&self, failure: &str) {
         let mut state = self.lock();
+        state.held.values().for_each(|held| held.lease.renewal_failed(failure));
         state.link.not_opened(now_ns());
         self.flush(&mut state);
     }
@@ -273,6 +273,7 @@ impl Link {
         let mut state = self.lock();
         state.welcome = None;
         state.unsent = Vec::new();
+        state.held.values().for_each(|held| held.lease.renewal_failed(reason(LinkEnd::Disconnected)));
         state.link.closed(now_ns());
         self.flush(&mut state);
     }
@@ -334,6 +335,7 @@ impl Link {
 
     fn receive_from_member(&self, state: &mut State, message: ToClient) {
         let now = now_ns();
+        let Some(message) = withhold(&mut state.held, message) else { return };
         let answered = match &message {
             ToClient::Granted { number, .. }
             | ToClient::Recall { number }
@@ -359,14 +361,30 @@ impl Link {
                 let State { link, held, .. } = state;
                 let sent = lease::now();
                 held.retain(|&number, held| match link.session().may_use(now, number) {
-                    true => held.lease.renewed(sent, time_left(link, now, number)),
+                    // The member that has adopted a session may not know that a hold was revoked.
+                    true if held.is_over() => {
+                        link.release(now, number);
+                        false
+                    }
+                    true => held.lease.renewed(sent, time_left(link, now, number)) || held.revoked,
                     false => {
-                        held.lease.lose(TAKEN_BACK);
+                        held.lease.lose(REVOKED);
                         false
                     }
                 });
             }
         }
+    }
+
+    /// The time until which the cluster keeps the lock of a hold for this client, on its own clock, even if nothing is
+    /// received from it any more.
+    pub fn promised_until_ns(&self, number: u64) -> u64 {
+        self.lock().link.session().hold_until_ns(number)
+    }
+
+    /// Notes that a hold stays behind when the process ends: the session must not be closed.
+    pub fn leave_behind(&self) {
+        self.lock().leaves_holds = true;
     }
 
     /// The number of the link's session.
@@ -413,9 +431,13 @@ impl Link {
         std::mem::take(&mut state.moving)
     }
 
-    /// Closes the session: queues the last messages to the daemon.
+    /// Closes the session: queues the last messages to the daemon. A session with holds that stay behind is left as it
+    /// is.
     pub fn close(&self) {
         let mut state = self.lock();
+        if state.leaves_holds {
+            return;
+        }
         state.link.close(now_ns());
         self.flush(&mut state);
     }
@@ -434,8 +456,6 @@ pub(super) fn reason(end: LinkEnd) -> &'static str {
     }
 }
 
-const TAKEN_BACK: &str = "it was taken back by force, or held for too long";
-
 /// The time for which a hold is valid if no keep-alive is answered any more.
 fn time_left(link: &ClientLink, now: u64, number: u64) -> Duration {
     Duration::from_nanos(link.session().hold_until_ns(number).saturating_sub(now))
@@ -450,12 +470,12 @@ fn settle(state: &mut State, now: u64, number: u64) {
             let lease = Lease::expiring(lease::now(), left);
             let Some(pending) = state.pending.get(&number).filter(|_| lease.is_valid()) else { return };
             let lock = pending.request.lock.clone();
-            state.held.insert(number, LinkHold { lease: lease.clone(), lock });
+            state.held.insert(number, LinkHold { lease: lease.clone(), lock, revoked: false });
             RequestOutcome::Granted(*fence, lease)
         }
         Some(Progress::Releasing) => {
             if let Some(held) = state.held.remove(&number) {
-                held.lease.lose(TAKEN_BACK);
+                held.lease.lose(REVOKED);
             }
             return;
         }
@@ -467,7 +487,7 @@ fn settle(state: &mut State, now: u64, number: u64) {
                 let _ = confirm.send(());
             }
             if let Some(held) = state.held.remove(&number) {
-                held.lease.lose(TAKEN_BACK);
+                held.lease.lose(REVOKED);
             }
             RequestOutcome::Ended(how)
         }

@@ -14,23 +14,29 @@
 mod address;
 mod client;
 mod delegations;
+mod kept;
 mod link;
 mod probe;
+mod revocation;
 mod stream;
 
 use self::address::Daemons;
 use self::client::Client;
+use self::kept::KeptUntil;
 use self::link::{PendingRequest, RequestLocation, RequestOutcome};
-use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Request, WhenBusy};
+use super::{Acquired, BoxFuture, Capabilities, Changes, Detach, Engine, EngineUrl, Hold, Request, WhenBusy};
 use crate::info::{LockInfo, Participant, Tag, lock_type};
 use crate::lease::Lease;
-use crate::{Error, Fence, LockName, Result};
+use crate::{Error, Fence, LockName, Loss, Result};
 use lockkeeper_session::protocol::{
     ClusterLine, DaemonQuery, DaemonReply, LockLine, ParticipantLine, Refusal,
 };
 use lockkeeper_session::{Ended, LockRequest};
+use lockkeeper_system::lease_clock::now_ns;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 pub use self::probe::probe;
@@ -101,7 +107,8 @@ impl ClusterEngine {
         let location = RequestLocation { link: self.client.link(), number: 0, given_up: false };
         let location = Arc::new(Mutex::new(location));
         // From here on, dropping `guard` cancels the request.
-        let guard = RequestGuard { location: Some(location.clone()), _client: self.client.clone() };
+        let guard =
+            RequestGuard { location: Some(location.clone()), client: self.client.clone(), kept: None };
         self.client.ask(PendingRequest { request, sender, location });
         let outcome = receiver.await;
         (outcome.unwrap_or_else(|_| RequestOutcome::Unreachable(String::from("the connection ended"))), guard)
@@ -112,13 +119,17 @@ impl ClusterEngine {
 struct RequestGuard {
     location: Option<Arc<Mutex<RequestLocation>>>,
     /// Keeps the connection open while the lock is held.
-    _client: Arc<Client>,
+    client: Arc<Client>,
+    /// The time for which the lock is kept, whether it is released or not.
+    kept: Option<KeptUntil>,
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        if let Some(location) = self.location.take() {
-            RequestLocation::leave(&location);
+        let Some(location) = self.location.take() else { return };
+        match self.kept.take().filter(|kept| !kept.is_over()) {
+            Some(kept) => kept.release_later(location, self.client.clone()),
+            None => drop(RequestLocation::leave(&location)),
         }
     }
 }
@@ -133,13 +144,29 @@ struct ClusterHold {
 impl Hold for ClusterHold {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
+            if self.request.kept.as_ref().is_some_and(|kept| !kept.is_over()) {
+                let (name, lease) = (self.name.clone(), self.lease.clone());
+                drop(self);
+                return match lease.is_valid() {
+                    true => Ok(()),
+                    false => {
+                        Err(Error::Lost { name: name.to_string(), reason: lease.lost().await.to_string() })
+                    }
+                };
+            }
             let ClusterHold { mut request, name, lease } = *self;
             let Some(location) = request.location.take() else { return Ok(()) };
             let confirmed = RequestLocation::leave(&location);
             // From here on the lease is not renewed. If it is valid now, the hold lasted until the release was sent.
             let lost = |reason: String| Err(Error::Lost { name: name.as_str().into(), reason });
             if !lease.is_valid() {
-                return lost(lease.lost().await);
+                let loss = lease.lost().await;
+                if let (Loss::Revoked { .. }, Some(confirmed)) = (&loss, confirmed) {
+                    // The next client is granted the lock as soon as the member has the release, and at the end of the
+                    // lease otherwise: a process that ends now would not send it.
+                    let _ = tokio::time::timeout(lease.valid_for(), confirmed).await;
+                }
+                return lost(loss.to_string());
             }
             match confirmed {
                 // A delegation: the client keeps the lock for its next request.
@@ -152,6 +179,44 @@ impl Hold for ClusterHold {
                 },
             }
         })
+    }
+
+    /// Waits until the cluster has promised the hold for the whole time. A hold with an owner needs more: see
+    /// [`Capabilities::detached`].
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            check_kept(&self.request.client, detach.lasts)?;
+            let lasts_ns = u64::try_from(detach.lasts.as_nanos()).unwrap_or(u64::MAX);
+            let until_ns = now_ns().saturating_add(lasts_ns);
+            let Some(location) = self.request.location.clone() else { return Ok(false) };
+            let (link, number) = {
+                let location = location.lock().unwrap_or_else(|e| e.into_inner());
+                (location.link.clone(), location.number)
+            };
+            let promised = self.lease.until(|| link.promised_until_ns(number) >= until_ns).await;
+            promised.map_err(|loss| Error::Lost { name: self.name.to_string(), reason: loss.to_string() })?;
+            let (lease, runtime) = (self.lease.clone(), Handle::current());
+            self.request.kept = Some(KeptUntil { until_ns, lease, runtime });
+            Ok(true)
+        })
+    }
+
+    fn discard(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.request.kept = None;
+        self.release()
+    }
+}
+
+/// Rejects a time for which this cluster does not keep a lock.
+fn check_kept(client: &Client, lasts: Duration) -> Result<()> {
+    let longest = client.ttl_in_force(lasts);
+    match longest < lasts {
+        true => Err(Error::BadOption(format!(
+            "this cluster keeps a lock for at most {longest:?} without its holder, and {lasts:?} was requested; \
+             `lockkeeper cluster set longest_ttl={}s` allows it",
+            lasts.as_nanos().div_ceil(1_000_000_000)
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -170,12 +235,20 @@ impl Engine for ClusterEngine {
             waiters: true,
             election: true,
             expires: true,
+            // By the time to live of the hold, which is limited.
+            at_least: true,
+            // The table of recorded holds has none without a session.
+            detached: false,
         }
     }
 
-    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, mut request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
             let name = request.name.clone();
+            if let Some(at_least) = request.at_least {
+                check_kept(&self.client, at_least)?;
+                request.ttl = request.ttl.max(at_least);
+            }
             let mut lock_request = lock_request(&request)?;
             if when_busy == WhenBusy::Try {
                 lock_request.timeout_ns = Some(0);
@@ -295,7 +368,8 @@ fn participant(line: ParticipantLine) -> Participant {
         let holder = if line.owner.is_empty() { line.acquisition.clone() } else { line.owner.clone() };
         Tag { holder, host: String::new(), pid: 0, since_ms: line.since_ms, metadata }
     });
-    Participant { tag, mode, since_ms: line.since_ms, fence: line.fence.and_then(Fence::new) }
+    let fence = line.fence.and_then(Fence::new);
+    Participant { tag, mode, since_ms: line.since_ms, fence, detached: None }
 }
 
 /// A connection for operators: operations that only a cluster offers.

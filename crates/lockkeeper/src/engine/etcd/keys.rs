@@ -48,9 +48,15 @@ impl Root {
     pub fn of(&self, name: &LockName) -> LockKeys {
         LockKeys(format!("{}{}/", self.0, escaped(name.as_str())))
     }
+
+    /// The key that leads to the detached hold of an owner. No lock has it: a dot in a name is escaped.
+    pub fn owner(&self, name: &LockName, owner: &str) -> String {
+        format!("{}.as/{}/{}", self.0, escaped(name.as_str()), escaped(owner))
+    }
 }
 
 /// The keys of one lock.
+#[derive(Clone)]
 pub(super) struct LockKeys(String);
 
 impl LockKeys {
@@ -143,5 +149,10 @@ mod tests {
             assert!(contains(&root.all(), &of(other).own(LockMode::Exclusive, "h")));
         }
         assert!(Root::new(&"x".repeat(513)).is_none());
+        for name in [".as", ".as/a", "a", "."] {
+            let owner = root.owner(&LockName::new("a").unwrap(), "web-3");
+            assert_eq!(owner, "/team/.as/a/web-3");
+            assert!(!contains(&of(name).all(), &owner), "{name}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! One acquisition: its lease, its key, its position in the queue.
 
-use super::keys::{LockKeys, Range};
+use super::detached::{HoldKeys, Leases, StoredHold, whole_seconds};
+use super::keys::{LockKeys, Range, Root};
 use super::requests::{self, Read};
 use super::server::{CALL_TIMEOUT, Server};
 use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, mode_mismatch};
-use crate::engine::{Acquired, BoxFuture, Hold, Request, WhenBusy};
+use crate::engine::{Acquired, BoxFuture, Detach, Hold, Request, WhenBusy};
 use crate::info::{LockMode, now_ms};
 use crate::lease::{self, Lease, Renewal};
 use crate::{Error, Fence, LockName, Result};
@@ -29,11 +30,14 @@ struct QueueSnapshot {
 /// A lease and the key attached to it. Dropping the claim gives both up.
 struct LockKey {
     server: Arc<Server>,
+    root: Arc<Root>,
     keys: LockKeys,
     name: LockName,
     mode: LockMode,
     own: String,
     lease_id: i64,
+    /// The lease of the period of a detached hold, which may have the key instead.
+    period_lease: Option<i64>,
     /// The time to live, in whole seconds.
     ttl: Duration,
     lease: Lease,
@@ -42,31 +46,35 @@ struct LockKey {
     /// The runtime on which `drop` spawns the revocation.
     runtime: Handle,
     given_up: bool,
+    /// Set when the lock is granted: the create revision of the key, and its record.
+    granted: Option<(i64, RequestRecord)>,
+    /// Set when the hold is detached.
+    stored: Option<StoredHold>,
 }
 
 /// Acquires a lock by the recipe in the parent module.
 pub(super) async fn acquire(
     server: Arc<Server>,
-    keys: LockKeys,
+    root: Arc<Root>,
     request: Request,
     when_busy: WhenBusy,
 ) -> Result<Option<Acquired>> {
-    let Request { name, mode, tag, ttl } = request;
-    let record = RequestRecord { name: name.to_string(), mode, tag, held_ms: None };
+    let Request { name, mode, tag, ttl, .. } = request;
+    let record = RequestRecord { name: name.to_string(), mode, tag, held_ms: None, detached: None };
     // Reject a record that is too long BEFORE anything is sent.
     record.to_json()?;
     if when_busy == WhenBusy::Wait {
-        let key = LockKey::grant(server, keys, name, &record, ttl).await?;
+        let key = LockKey::grant(server, root, name, &record, ttl).await?;
         let snapshot = key.create(&record, None).await?;
         return key.enter(snapshot, record).await.map(Some);
     }
     // Read the queue first: a lock that is held costs one read and no lease.
-    let mut snapshot = look(&server, &keys, CALL_TIMEOUT).await?;
+    let mut snapshot = look(&server, &root.of(&name), CALL_TIMEOUT).await?;
     check_mode(&snapshot.queue, &name, mode)?;
     if !snapshot.queue.has_room_for(mode) {
         return Ok(None);
     }
-    let key = LockKey::grant(server, keys, name, &record, ttl).await?;
+    let key = LockKey::grant(server, root, name, &record, ttl).await?;
     while snapshot.queue.has_room_for(mode) {
         snapshot = key.create(&record, Some(snapshot.revision)).await?;
         if snapshot.queue.position(&key.own).is_some() {
@@ -92,28 +100,32 @@ impl LockKey {
     /// Creates a lease and starts its renewal.
     async fn grant(
         server: Arc<Server>,
-        keys: LockKeys,
+        root: Arc<Root>,
         name: LockName,
         record: &RequestRecord,
         ttl: Duration,
     ) -> Result<LockKey> {
         // etcd counts whole seconds; round up, and use the same value on both sides.
-        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-        let ttl = Duration::from_secs(seconds);
+        let seconds = whole_seconds(ttl);
+        let (ttl, keys) = (Duration::from_secs(seconds), root.of(&name));
         let own = keys.own(record.mode, &record.tag.holder);
         let mut key = LockKey {
             server,
+            root,
             keys,
             name,
             mode: record.mode,
             own,
             lease_id: random_id(),
+            period_lease: None,
             ttl,
             lease: Lease::expiring(lease::now(), ttl),
             renewal: None,
             deletion_watch: None,
             runtime: Handle::current(),
             given_up: false,
+            granted: None,
+            stored: None,
         };
         while !key.server.grant(key.lease_id, seconds as i64).await? {
             key.lease_id = random_id();
@@ -173,8 +185,9 @@ impl LockKey {
             self.mark_entry(&record, number).await?;
         }
         if !self.lease.is_valid() {
-            return Err(self.session_lost(&self.lease.lost().await));
+            return Err(self.session_lost(&self.lease.lost().await.to_string()));
         }
+        self.granted = Some((number, record));
         let (fence, lease) = (Fence::new(number.unsigned_abs()), self.lease.clone());
         let ttl = Some(self.ttl);
         Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
@@ -222,7 +235,7 @@ impl LockKey {
     async fn leased<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
-            reason = self.lease.lost() => Err(self.session_lost(&reason)),
+            loss = self.lease.lost() => Err(self.session_lost(&loss.to_string())),
             result = work => result.map_err(|error| match error {
                 Error::Unavailable { reason, .. } if reason.contains("lease not found") => {
                     self.session_lost("etcd reports that its lease has ended")
@@ -237,34 +250,98 @@ impl LockKey {
     }
 }
 
+impl LockKey {
+    /// Stores the hold: see [`super::detached`].
+    async fn detach(&mut self, detach: Detach) -> Result<bool> {
+        let Some((number, record)) = self.granted.clone() else { return Ok(false) };
+        let seconds = whole_seconds(detach.lasts);
+        if Duration::from_secs(seconds) > self.ttl {
+            // BEFORE the first await, so that `drop` revokes it.
+            let mut period = random_id();
+            self.period_lease = Some(period);
+            while !self.server.grant(period, i64::try_from(seconds).unwrap_or(i64::MAX)).await? {
+                period = random_id();
+                self.period_lease = Some(period);
+            }
+        }
+        let (server, own) = (self.server.clone(), self.own.clone());
+        let keys = HoldKeys { server, own, number, owner: self.root.owner(&self.name, &detach.owner) };
+        let leases = Leases {
+            renewed: self.lease_id,
+            ttl: self.ttl,
+            period: self.period_lease,
+            lease: self.lease.clone(),
+        };
+        self.stored = StoredHold::store(keys, &self.name, record, &detach, leases).await?;
+        Ok(self.stored.is_some())
+    }
+
+    async fn end(mut self: Box<Self>, stays: bool) -> Result<()> {
+        self.renewal = None;
+        self.deletion_watch = None;
+        let name = self.name.to_string();
+        if !stays {
+            self.stored = None;
+        }
+        if !self.lease.is_valid() {
+            // No confirmation to wait for: `drop` does the rest.
+            let reason = self.lease.lost().await.to_string();
+            return Err(Error::Lost { name, reason });
+        }
+        let ended = match self.stored.take().filter(StoredHold::lasts) {
+            Some(stored) => {
+                // If this fails, the keys stay on the lease that they have, which lasts until the deadline.
+                self.given_up = true;
+                stored.leave().await?
+            }
+            None => revoke(&self.server, [Some(self.lease_id), self.period_lease]).await?,
+        };
+        self.given_up = true;
+        match ended {
+            true => Ok(()),
+            false => Err(Error::Lost { name, reason: "etcd had ended its lease before the release".into() }),
+        }
+    }
+}
+
+/// Revokes the leases of a key, of which one has it. Returns true if this call ended the first one.
+async fn revoke(server: &Server, [renewed, period]: [Option<i64>; 2]) -> Result<bool> {
+    let mut ended = false;
+    for lease in [period, renewed].into_iter().flatten() {
+        ended = server.revoke(lease).await?;
+    }
+    Ok(ended)
+}
+
 impl Hold for LockKey {
-    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move {
-            self.renewal = None;
-            self.deletion_watch = None;
-            let reason = if !self.lease.is_valid() {
-                // No confirmation to wait for: `drop` does the rest.
-                self.lease.lost().await
-            } else if self.server.revoke(self.lease_id).await? {
-                self.given_up = true;
-                return Ok(());
-            } else {
-                self.given_up = true;
-                "etcd had ended its lease before the release".into()
-            };
-            Err(Error::Lost { name: self.name.to_string(), reason })
-        })
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(true))
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(false))
+    }
+
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(LockKey::detach(self, detach))
     }
 }
 
 impl Drop for LockKey {
-    /// Revokes the lease in the background. If the runtime is gone, the renewal has stopped too, and the lease
-    /// expires.
+    /// Revokes the leases in the background, or leaves a detached hold until its deadline. If the runtime is gone, the
+    /// renewal has stopped too, and the key stays as long as it would after the death of this process.
     fn drop(&mut self) {
-        if !self.given_up {
-            let (server, id) = (self.server.clone(), self.lease_id);
-            self.runtime.spawn(async move { server.revoke(id).await });
+        if self.given_up {
+            return;
         }
+        let (server, leases) = (self.server.clone(), [Some(self.lease_id), self.period_lease]);
+        let stored = self.stored.take().filter(StoredHold::lasts);
+        self.runtime.spawn(async move {
+            match stored {
+                Some(stored) => stored.leave().await,
+                None => revoke(&server, leases).await,
+            }
+        });
     }
 }
 
@@ -313,6 +390,6 @@ async fn until_deleted(server: &Server, key: &str, mut seen: i64) {
 
 /// A random lease id. A hash with keys from the system is random enough for ids that are used for seconds. It is
 /// never 0, which would make etcd choose an id.
-fn random_id() -> i64 {
+pub(super) fn random_id() -> i64 {
     (RandomState::new().build_hasher().finish() >> 1) as i64 | 1
 }

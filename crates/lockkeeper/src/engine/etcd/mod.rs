@@ -6,6 +6,7 @@
 //! /lockkeeper/NAME/m/x.HOLDER     an exclusive request for a mutex, granted or waiting
 //! /lockkeeper/NAME/m/s.HOLDER     … a shared request
 //! /lockkeeper/NAME/p3/HOLDER      … a request for one of 3 permits
+//! /lockkeeper/.as/NAME/OWNER      the path of the owner's detached hold: see `detached`
 //! ```
 //!
 //! `NAME` and `HOLDER` are escaped; a path in the URL replaces `/lockkeeper`. The value is a [`RequestRecord`] as JSON.
@@ -45,6 +46,7 @@
 
 mod changes;
 mod connection;
+mod detached;
 mod keys;
 mod lock_key;
 mod requests;
@@ -53,16 +55,19 @@ mod server;
 use self::requests::Read;
 use super::request_queue::{self, RequestRecord};
 use super::servers::Servers;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
+use crate::engine::{
+    Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, EngineUrl, Request, WhenBusy,
+};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The engine of `etcd:` URLs.
 pub(crate) struct EtcdEngine {
     server: Arc<server::Server>,
-    root: keys::Root,
+    root: Arc<keys::Root>,
 }
 
 impl EtcdEngine {
@@ -73,7 +78,7 @@ impl EtcdEngine {
             keys::Root::new(&servers.path).ok_or_else(|| url.bad("its path is longer than 512 bytes"))?;
         let server = server::Server::connect(url, servers).await?;
         server.scan(root.all(), Read::Keys).await?;
-        Ok(EtcdEngine { server: Arc::new(server), root })
+        Ok(EtcdEngine { server: Arc::new(server), root: Arc::new(root) })
     }
 }
 
@@ -91,12 +96,13 @@ impl Engine for EtcdEngine {
             waiters: true,
             election: true,
             expires: true,
+            at_least: true,
+            detached: true,
         }
     }
 
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
-        let keys = self.root.of(&request.name);
-        Box::pin(lock_key::acquire(self.server.clone(), keys, request, when_busy))
+        Box::pin(lock_key::acquire(self.server.clone(), self.root.clone(), request, when_busy))
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
@@ -126,6 +132,19 @@ impl Engine for EtcdEngine {
             let changes = changes::EtcdChanges::watch(self.server.clone(), range).await?;
             Ok(Box::new(changes) as Box<dyn Changes>)
         })
+    }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(detached::find(&self.server, &self.root, name, owner, lasts))
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(detached::release(&self.server, &self.root, name, owner))
     }
 }
 

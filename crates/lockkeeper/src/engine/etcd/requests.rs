@@ -32,6 +32,15 @@ pub(super) fn created_at(key: &str, revision: i64) -> Compare {
     compare_create(CompareResult::Equal, key.into(), String::new(), revision)
 }
 
+/// The condition that a key was last written at this revision.
+pub(super) fn written_at(key: &str, revision: i64) -> Compare {
+    Compare {
+        target: CompareTarget::Mod.into(),
+        target_union: Some(TargetUnion::ModRevision(revision)),
+        ..created_at(key, 0)
+    }
+}
+
 /// The condition that no key of the range exists.
 pub(super) fn absent(range: Range) -> Compare {
     compare_create(CompareResult::Equal, range.start, range.end, 0)

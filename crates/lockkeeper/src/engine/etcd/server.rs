@@ -13,8 +13,8 @@ use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use lockkeeper_etcd_api::etcdserverpb::watch_client::WatchClient;
 use lockkeeper_etcd_api::etcdserverpb::watch_request::RequestUnion;
 use lockkeeper_etcd_api::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchRequest, WatchResponse,
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, TxnRequest,
+    TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use lockkeeper_etcd_api::mvccpb::KeyValue;
 use std::time::Duration;
@@ -128,7 +128,8 @@ impl Server {
         match self.connection.call(send).await {
             Ok(Some(reply)) if reply.ttl > 0 => Ok(()),
             Ok(Some(_)) => Err(NotRenewed::Gone("etcd reports that its lease has ended".into())),
-            Ok(None) | Err(_) => Err(NotRenewed::TryAgain),
+            Ok(None) => Err(NotRenewed::TryAgain("the server closed the stream of renewals".into())),
+            Err(status) => Err(NotRenewed::TryAgain(error_text(&status))),
         }
     }
 
@@ -149,6 +150,19 @@ impl Server {
             }
         };
         persist(CALL_TIMEOUT, send).await
+    }
+
+    /// The rest of a lease; `None` if it has ended.
+    pub async fn time_to_live(&self, id: i64) -> Result<Option<Duration>> {
+        let send = || async move {
+            let request = LeaseTimeToLiveRequest { id, keys: false };
+            let send = |service| async move { LeaseClient::new(service).lease_time_to_live(request).await };
+            match self.connection.call(send).await {
+                Err(status) if status.code() == Code::NotFound => Ok(None),
+                reply => Ok(u64::try_from(reply?.into_inner().ttl).ok().filter(|seconds| *seconds > 0)),
+            }
+        };
+        Ok(persist(CALL_TIMEOUT, send).await?.map(Duration::from_secs))
     }
 
     /// Starts a watch. The stream has every change from the start revision on.

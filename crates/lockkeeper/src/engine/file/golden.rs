@@ -2,6 +2,7 @@
 //! `tests/golden/file-engine.txt` must be readable by the versions before, or use another directory.
 
 use super::counter;
+use super::detached::DetachedRecord;
 use super::process::{Process, boot_id};
 use super::queue::{Entry, Grant, Key, Queue};
 use super::store::Store;
@@ -32,6 +33,7 @@ fn queue() -> Queue {
         pid_namespace: "pid:[8]".into(),
         held: None,
         child: None,
+        detached: None,
     };
     let mut entries: Vec<Entry> = modes.into_iter().map(entry).collect();
     entries[0].held = Some(Grant { fence: 9, since_ms: 10 });
@@ -60,4 +62,33 @@ fn files_of_the_file_engine_do_not_change() {
     golden.text("queue", &read("locks/nightly"));
     assert_eq!(edit.load(&key, "nightly").unwrap(), queue);
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/file-engine.txt");
+}
+
+/// The queue of version 1.
+#[derive(serde::Deserialize)]
+struct Version1 {
+    #[serde(rename = "name")]
+    _name: String,
+    #[serde(rename = "entries")]
+    _entries: Vec<Entry>,
+}
+
+/// A queue with a detached hold has version 2, which programs that know only version 1 do not accept.
+#[test]
+fn queues_with_detached_holds_do_not_change() {
+    let mut queue = queue();
+    let json = String::from_utf8(queue.to_json().unwrap()).unwrap();
+    assert!(serde_json::from_str::<Version1>(&json).is_ok(), "without one it has version 1");
+    let boot = "00000000-boot".into();
+    queue.entries[0].detached =
+        Some(DetachedRecord { owner: "web-3".into(), boot, until_ns: 13, left_ns: 14 });
+    let json = String::from_utf8(queue.to_json().unwrap()).unwrap();
+    assert_eq!(Queue::from_json(json.as_bytes()).unwrap(), queue);
+    let mut golden = Golden::default();
+    golden.text("queue", &json);
+    golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/file-engine-2.txt");
+    assert!(serde_json::from_str::<Version1>(&json).is_err(), "version 1 would remove the detached hold");
+    let newer = json.replacen("\"version\":2", "\"version\":3", 1);
+    let error = Queue::from_json(newer.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("version 3 is unknown to this version"), "{error}");
 }

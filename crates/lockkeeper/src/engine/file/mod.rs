@@ -8,7 +8,8 @@
 //!   boot          the id of the boot in which this state was written
 //!   fence         the last fence issued in this boot, with a checksum
 //!   ceiling       no fence above this one was ever issued; replaced durably every 1000 fences
-//!   locks/KEY     the queue of one lock, holders first, as JSON; absent when the queue is empty
+//!   locks/KEY     the queue of one lock, holders first, as JSON; absent when the queue is empty. With detached holds
+//!                 it has another form, and is replaced durably
 //!   live/ID       a FIFO for each queue entry, held open by the entry's owner
 //! ```
 //!
@@ -50,7 +51,7 @@
 //!   `ceiling`.
 //! - *Power failure*: the page cache is lost; `fence` may be old, torn or empty. `boot` does not match the new boot,
 //!   so counting continues from `ceiling`, which was durable before any fence below it was used. All entries of the
-//!   old boot are dead and are removed, torn or not.
+//!   old boot are dead and are removed, torn or not, except detached holds, which are never torn: see [`detached`].
 //! - *Full disk*: the write fails, and the acquire with it; nothing was granted. A release needs no space.
 //! - *`ceiling` unreadable or missing*: an error. A guess could repeat a fence.
 //!
@@ -70,6 +71,7 @@
 
 mod changes;
 mod counter;
+mod detached;
 mod directory;
 #[cfg(test)]
 mod golden;
@@ -81,12 +83,14 @@ mod store;
 
 pub(crate) use directory::default_directory;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Request, WhenBusy};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, Request, WhenBusy};
 use crate::info::LockInfo;
 use crate::lease::Lease;
 use crate::{Fence, LockName, Result};
+use lockkeeper_system::lease_clock;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The engine of `file:` URLs.
 pub(crate) struct FileEngine {
@@ -114,6 +118,8 @@ impl Engine for FileEngine {
             waiters: true,
             election: true,
             expires: false,
+            at_least: true,
+            detached: true,
         }
     }
 
@@ -137,7 +143,7 @@ impl Engine for FileEngine {
         Box::pin(async move {
             let edit = self.store.edit().await?;
             let queue = edit.tidy(&queue::Key::of(name), name.as_str())?;
-            Ok(queue.info())
+            Ok(queue.info(lease_clock::now_ns()))
         })
     }
 
@@ -149,7 +155,7 @@ impl Engine for FileEngine {
             for key in edit.keys()? {
                 let queue = edit.tidy(&key, "")?;
                 if !queue.entries.is_empty() {
-                    all.push(queue.info());
+                    all.push(queue.info(lease_clock::now_ns()));
                 }
             }
             all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -163,5 +169,18 @@ impl Engine for FileEngine {
             let changes = changes::FileChanges::watch(&self.store, key)?;
             Ok(Box::new(changes) as Box<dyn Changes>)
         })
+    }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(detached::find(&self.store, name, owner, lasts))
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(detached::release(&self.store, name, owner))
     }
 }

@@ -1,8 +1,9 @@
 //! The queue of one lock as plain data: grants, the next waiter, and the entries to watch.
 
+use super::detached::DetachedRecord;
 use super::process::Process;
 use crate::engine::fifo;
-use crate::info::{LockInfo, LockMode, Participant, Tag, now_ms};
+use crate::info::{Detached, LockInfo, LockMode, Participant, Tag, now_ms};
 use crate::{Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,9 @@ pub(super) struct Entry {
     pub held: Option<Grant>,
     /// A process that works under this hold.
     pub child: Option<Process>,
+    /// Set if the hold outlives its processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached: Option<DetachedRecord>,
 }
 
 /// The data that a grant adds to an entry.
@@ -31,13 +35,51 @@ pub(super) struct Grant {
 }
 
 /// The queue of one lock. The holders are always a prefix.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queue {
     pub name: String,
     pub entries: Vec<Entry>,
 }
 
+/// A queue as stored.
+///
+/// Queues with detached holds have version 2; all others have version 1, which has no `version` and whose list is
+/// `entries`. A program that knows only version 1 would remove detached holds: it misses `entries`, and reports the
+/// file as damaged.
+#[derive(Serialize, Deserialize)]
+struct StoredQueue {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<u32>,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<Entry>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<Vec<Entry>>,
+}
+
 impl Queue {
+    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let (name, entries) = (self.name.clone(), self.entries.clone());
+        serde_json::to_vec(&match self.has_detached_holds() {
+            true => StoredQueue { version: Some(2), name, entries: None, queue: Some(entries) },
+            false => StoredQueue { version: None, name, entries: Some(entries), queue: None },
+        })
+    }
+
+    pub fn from_json(bytes: &[u8]) -> serde_json::Result<Queue> {
+        use serde::de::Error;
+        let stored: StoredQueue = serde_json::from_slice(bytes)?;
+        let entries = match (stored.version, stored.entries, stored.queue) {
+            (None, Some(entries), None) | (Some(2), None, Some(entries)) => entries,
+            (None | Some(2), ..) => return Err(serde_json::Error::custom("its list is missing")),
+            (Some(other), ..) => {
+                let newer = format!("its version {other} is unknown to this version of lockkeeper");
+                return Err(serde_json::Error::custom(newer));
+            }
+        };
+        Ok(Queue { name: stored.name, entries })
+    }
+
     pub fn position(&self, id: &str) -> Option<usize> {
         self.entries.iter().position(|entry| entry.id == id)
     }
@@ -94,12 +136,17 @@ impl Queue {
         self.entries.iter().find(|entry| entry.held.is_none()).map(|entry| entry.id.as_str())
     }
 
-    pub fn info(self) -> LockInfo {
+    /// The holders and waiters at a reading of the lease clock.
+    pub fn info(self, now_ns: u64) -> LockInfo {
         let participant = |entry: Entry| Participant {
             since_ms: entry.held.map_or(entry.tag.since_ms, |held| held.since_ms),
             fence: entry.held.and_then(|held| Fence::new(held.fence)),
             mode: entry.mode,
             tag: entry.tag,
+            detached: entry.detached.and_then(|record| {
+                let left = record.left(now_ns)?;
+                Some(Detached::ending_in(record.owner, left))
+            }),
         };
         let (holders, waiters): (Vec<_>, Vec<_>) =
             self.entries.into_iter().partition(|entry| entry.held.is_some());
@@ -148,7 +195,8 @@ mod tests {
         let tag =
             Tag { holder: id.into(), host: "h".into(), pid: 1, since_ms: 0, metadata: Default::default() };
         let owner = Process { pid: 1, started: 1 };
-        Entry { id: id.into(), mode, tag, owner, pid_namespace: String::new(), held: None, child: None }
+        let (id, pid_namespace) = (id.into(), String::new());
+        Entry { id, mode, tag, owner, pid_namespace, held: None, child: None, detached: None }
     }
 
     /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.

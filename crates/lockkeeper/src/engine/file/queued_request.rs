@@ -1,18 +1,20 @@
 //! One acquisition, from the request to the release: an entry in a queue, and its FIFO.
 
-use super::live;
 use super::queue::{Entry, Key, Queue};
 use super::store::{Edit, Store};
-use crate::engine::{BoxFuture, Hold, Request, WhenBusy};
+use super::{detached, live};
+use crate::engine::{BoxFuture, Detach, Hold, Request, WhenBusy};
 use crate::info::lock_type;
 use crate::{Error, Result};
+use lockkeeper_system::lease_clock;
 use rustix::io::FdFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::Interest;
 
-/// An entry in a queue. Dropping it removes the entry: when its FIFO closes, all other processes consider it dead.
+/// An entry in a queue. Dropping it removes the entry: when its FIFO closes, all other processes consider it dead,
+/// unless it is detached.
 pub(super) struct QueuedRequest {
     store: Arc<Store>,
     key: Key,
@@ -20,6 +22,8 @@ pub(super) struct QueuedRequest {
     id: String,
     /// The owner's end of the FIFO; taken when the entry leaves the queue.
     fifo: Option<OwnedFd>,
+    /// Whether the entry stays in the queue until its deadline.
+    detached: bool,
 }
 
 /// The result of reading the queue.
@@ -40,8 +44,9 @@ impl QueuedRequest {
         let (key, name) = (Key::of(&request.name), request.name.to_string());
         let mut queue = edit.load(&key, &name)?;
         check_mode(&edit, &mut queue, &request)?;
-        let (id, fifo) = new_fifo(&edit)?;
-        let request_entry = QueuedRequest { store: store.clone(), key, name, id, fifo: Some(fifo) };
+        let (id, fifo) = new_fifo(&edit, &queue)?;
+        let request_entry =
+            QueuedRequest { store: store.clone(), key, name, id, fifo: Some(fifo), detached: false };
         queue.entries.push(Entry {
             id: request_entry.id.clone(),
             mode: request.mode,
@@ -50,6 +55,7 @@ impl QueuedRequest {
             pid_namespace: store.pid_namespace.clone(),
             held: None,
             child: None,
+            detached: None,
         });
         let mut granted = edit.settle(&mut queue)?;
         let fence = queue.entries.last().and_then(|mine| mine.held).map(|held| held.fence);
@@ -151,26 +157,33 @@ impl QueuedRequest {
         }
     }
 
-    /// Removes the entry from the queue and grants the next one.
-    fn leave(&mut self, edit: &Edit<'_>) -> Result<()> {
+    /// Removes the entry from the queue and grants the next one; or, if it `stays` until its deadline, leaves it there.
+    fn leave(&mut self, edit: &Edit<'_>, stays: bool) -> Result<()> {
         let mut queue = edit.load(&self.key, &self.name)?;
+        let now_ns = lease_clock::now_ns();
         let published = match queue.position(&self.id) {
             None => Ok(()),
-            Some(i) => {
-                let mut wake: Vec<String> = queue.watchers_of(i).map(str::to_owned).collect();
-                queue.entries.remove(i);
-                edit.settle(&mut queue).and_then(|granted| {
-                    wake.extend(granted);
-                    wake.extend(queue.first_waiter().map(str::to_owned));
-                    wake.sort();
-                    wake.dedup();
+            Some(i) => match &queue.entries[i].detached {
+                Some(record) if stays && record.left(now_ns).is_some() => {
+                    // This process continues, and does not count any more.
+                    queue.entries[i].child = None;
+                    let wake: Vec<String> = queue.watchers_of(i).map(str::to_owned).collect();
                     edit.publish(&self.key, &queue, &wake)
-                })
-            }
+                }
+                _ => edit.remove(&self.key, &mut queue, i),
+            },
         };
         edit.remove_fifo(&self.id);
         self.fifo = None;
         published
+    }
+
+    /// Leaves the queue for good, and waits for the guard.
+    async fn end(mut self: Box<Self>, stays: bool) -> Result<()> {
+        let store = self.store.clone();
+        let edit = store.edit().await?;
+        // If the queue cannot be written (a full disk), closing the FIFO has released the lock all the same.
+        self.leave(&edit, stays).or_else(|e| if matches!(e, Error::Io { .. }) { Ok(()) } else { Err(e) })
     }
 
     fn io(&self, action: &'static str, e: std::io::Error) -> Error {
@@ -194,11 +207,15 @@ fn check_mode(edit: &Edit<'_>, queue: &mut Queue, request: &Request) -> Result<(
 }
 
 /// Creates a FIFO with a unique name; process ids repeat across namespaces and over time.
-fn new_fifo(edit: &Edit<'_>) -> Result<(String, OwnedFd)> {
+fn new_fifo(edit: &Edit<'_>, queue: &Queue) -> Result<(String, OwnedFd)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
         let (me, n) = (edit.store.me, COUNT.fetch_add(1, Ordering::Relaxed));
         let id = format!("{}-{}-{n}", me.pid, me.started);
+        // A detached hold of an earlier process may be in the queue without a FIFO.
+        if queue.position(&id).is_some() {
+            continue;
+        }
         match live::create(edit.store.live.as_fd(), &id) {
             Ok(fifo) => return Ok((id, fifo)),
             Err(rustix::io::Errno::EXIST) => {}
@@ -215,7 +232,7 @@ impl Drop for QueuedRequest {
         }
         let store = self.store.clone();
         if let Ok(Some(edit)) = store.try_edit() {
-            let _ = self.leave(&edit);
+            let _ = self.leave(&edit, self.detached);
         } else {
             let _ = rustix::fs::unlinkat(&store.live, &self.id, rustix::fs::AtFlags::empty());
         }
@@ -223,12 +240,20 @@ impl Drop for QueuedRequest {
 }
 
 impl Hold for QueuedRequest {
-    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(true))
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(false))
+    }
+
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
-            let store = self.store.clone();
-            let edit = store.edit().await?;
-            // If the queue cannot be written (a full disk), closing the FIFO has released the lock all the same.
-            self.leave(&edit).or_else(|e| if matches!(e, Error::Io { .. }) { Ok(()) } else { Err(e) })
+            let edit = self.store.edit().await?;
+            let detached = detached::detach(&edit, &self.key, &self.name, &self.id, detach)?;
+            self.detached = detached;
+            Ok(detached)
         })
     }
 

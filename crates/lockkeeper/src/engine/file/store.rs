@@ -3,7 +3,9 @@
 use super::process::{self, Process};
 use super::queue::{Entry, Key, Queue};
 use super::{counter, directory, live};
+use crate::lease::{self, LeaseTime};
 use crate::{Error, Result};
+use lockkeeper_system::lease_clock;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -89,6 +91,15 @@ impl Files {
         write().map_err(|e| Error::io("write", self.path("next"), e))
     }
 
+    /// Makes the temporary file the file `name` in a subdirectory, durably.
+    fn rename_aside_durably(&self, aside: &std::fs::File, part: &str, name: &str) -> Result<()> {
+        let sync_error = |e| Error::io("sync", self.path(name), e);
+        aside.sync_all().map_err(sync_error)?;
+        self.rename_aside_to(name)?;
+        let folder = self.open_at(part, OFlags::RDONLY | OFlags::DIRECTORY).map_err(sync_error)?;
+        fs::fsync(folder).map_err(|e| sync_error(e.into()))
+    }
+
     fn rename_aside_to(&self, name: &str) -> Result<()> {
         fs::renameat(&self.fd, "next", &self.fd, name).map_err(|e| Error::io("replace", self.path(name), e))
     }
@@ -143,7 +154,7 @@ const SPINS: usize = 32;
 pub(super) struct Store {
     pub files: Files,
     pub live: OwnedFd,
-    boot: String,
+    pub boot: String,
     pub me: Process,
     pub pid_namespace: String,
 }
@@ -216,7 +227,7 @@ impl Store {
             return Ok(Queue { name: name.into(), entries: Vec::new() });
         };
         let damaged = |reason: String| Error::Damaged { path: self.files.path(&file), reason };
-        let queue: Queue = serde_json::from_slice(&bytes)
+        let queue = Queue::from_json(&bytes)
             .map_err(|e| damaged(format!("{e}; remove it when the lock has no holder")))?;
         if !name.is_empty() && queue.name != name {
             return Err(damaged(format!("it belongs to the lock `{}`", queue.name)));
@@ -230,8 +241,19 @@ impl Store {
         (entry.pid_namespace == self.pid_namespace).then_some([entry.owner, child])
     }
 
-    /// A watch that resolves when the entry has to be checked again; `None` if it is already dead.
+    /// A watch that resolves when the entry has to be checked again; `None` if it is already dead. A detached entry is
+    /// alive until its deadline, also without a process.
     pub fn watch(&self, entry: &Entry) -> Result<Option<Watch>> {
+        if let Some(watch) = self.watch_process(entry)? {
+            return Ok(Some(watch));
+        }
+        let record = entry.detached.as_ref();
+        let lasting = record.filter(|record| record.left(lease_clock::now_ns()).is_some());
+        Ok(lasting.map(|record| Watch::Deadline(record.until_ns)))
+    }
+
+    /// A watch on the processes of an entry; `None` if they have ended.
+    pub fn watch_process(&self, entry: &Entry) -> Result<Option<Watch>> {
         let failed = |e: std::io::Error| Error::io("watch", self.files.path("live").join(&entry.id), e);
         let Some(processes) = self.by_process(entry) else {
             let fifo = live::watch(self.live.as_fd(), &entry.id).map_err(|e| failed(e.into()))?;
@@ -278,10 +300,12 @@ fn lock(guard: OwnedFd, how: FlockOperation) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// A watch on an entry's FIFO, or on its owner or child process.
+/// A watch on an entry's FIFO, on its owner or child process, or on the deadline of a detached entry.
 pub(super) enum Watch {
     Fifo(OwnedFd),
     Process(OwnedFd),
+    /// A reading of the lease clock.
+    Deadline(u64),
 }
 
 impl Watch {
@@ -289,6 +313,10 @@ impl Watch {
         match self {
             Watch::Fifo(write_end) => live::gone(write_end).await,
             Watch::Process(pidfd) => live::ended(pidfd).await,
+            Watch::Deadline(until_ns) => {
+                lease::sleep_until(LeaseTime::from_ns(until_ns)).await;
+                Ok(())
+            }
         }
     }
 }
@@ -300,17 +328,24 @@ pub(super) struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Creates the files of a new directory, and removes the state of an earlier boot.
+    /// Creates the files of a new directory, and removes the state of an earlier boot, except detached holds.
     fn prepare(&self) -> Result<()> {
         let files = &self.store.files;
         counter::create(files)?;
         if self.store.is_prepared()? {
             return Ok(());
         }
-        for part in ["locks", "live"] {
-            for name in files.names(part)? {
-                files.remove(&format!("{part}/{name}"))?;
-            }
+        for name in files.names("live")? {
+            files.remove(&format!("live/{name}"))?;
+        }
+        for key in self.keys()? {
+            let bytes = files.read(&format!("locks/{}", key.0))?.unwrap_or_default();
+            let queue = match Queue::from_json(&bytes) {
+                // Torn by a power failure, so it is not a queue with detached holds.
+                Err(e) if !e.is_data() => Queue::default(),
+                _ => self.load(&key, "")?,
+            };
+            self.publish(&key, &queue.after_reboot(&self.store.boot, lease_clock::now_ns()), &[])?;
         }
         // By rename, so that a torn `boot` never causes a removal in the middle of a boot.
         files.write_aside(self.store.boot.as_bytes())?;
@@ -341,12 +376,30 @@ impl Edit<'_> {
         if queue.entries.is_empty() {
             return files.remove(&file);
         }
-        let bytes = serde_json::to_vec(queue).map_err(|e| Error::io("encode", files.path(&file), e))?;
-        files.write_aside(&bytes)?;
+        let durable = queue.has_detached_holds();
+        let json = match durable {
+            true => queue.clone().with_rests(lease_clock::now_ns()).to_json(),
+            false => queue.to_json(),
+        };
+        let aside = files.write_aside(&json.map_err(|e| Error::io("encode", files.path(&file), e))?)?;
         for id in wake {
             live::wake(self.store.live.as_fd(), id);
         }
-        files.publish_aside_as(&file)
+        match durable {
+            true => files.rename_aside_durably(&aside, "locks", &file),
+            false => files.publish_aside_as(&file),
+        }
+    }
+
+    /// Removes the entry at `i`, grants the entries that may now hold, and publishes the queue.
+    pub fn remove(&self, key: &Key, queue: &mut Queue, i: usize) -> Result<()> {
+        let mut wake: Vec<String> = queue.watchers_of(i).map(str::to_owned).collect();
+        queue.entries.remove(i);
+        wake.extend(self.settle(queue)?);
+        wake.extend(queue.first_waiter().map(str::to_owned));
+        wake.sort();
+        wake.dedup();
+        self.publish(key, queue, &wake)
     }
 
     /// Removes all dead entries, publishes the queue if it changed, and returns it.

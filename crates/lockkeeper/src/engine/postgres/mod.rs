@@ -29,17 +29,28 @@
 //! over, and only the fence distinguishes the two holders. The fence comes from a sequence, whose values are durable
 //! before they are used.
 //!
+//! # Detached holds
+//!
+//! The table `lockkeeper.kept` has the holds that outlive their session, with their owner and deadline by the server's
+//! clock. Unlike the queue it is logged, so that a crash of the server keeps them. A detached hold counts like a holder
+//! ahead of the queue, together with its entry while that exists.
+//!
 //! # Requirements
 //!
 //! PostgreSQL 14 or later, a primary, and a dedicated session: poolers that share sessions among clients (PgBouncer
 //! in transaction mode) do not preserve advisory locks.
 
+mod listing;
 mod session;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Request, WhenBusy};
-use crate::info::{LockInfo, LockMode, Participant, lock_type};
+use crate::engine::{
+    Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, EngineUrl, Hold, Request,
+    WhenBusy,
+};
+use crate::info::{LockInfo, LockMode, lock_type};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
+use listing::{detached_state, read, tidy, tidy_all};
 use session::{Args, Session, unavailable};
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,6 +180,8 @@ impl Engine for PostgresEngine {
             waiters: true,
             election: true,
             expires: true,
+            at_least: true,
+            detached: true,
         }
     }
 
@@ -227,6 +240,31 @@ impl Engine for PostgresEngine {
             Ok(Box::new(PostgresChanges { session, changed }) as Box<dyn Changes>)
         })
     }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(async move {
+            let (session, lasts_ms) = (self.session().await?, lasts.map(whole_ms));
+            let sql = "SELECT fence, left_ms, kind, permits FROM lockkeeper.detached($1, $2, $3, $4)";
+            let (name, me) = (name.as_str(), session.number);
+            let args: &Args<'_> =
+                &[(&name, Type::TEXT), (&me, Type::INT8), (&owner, Type::TEXT), (&lasts_ms, Type::INT8)];
+            let rows = session.call(sql, args).await?;
+            let state = |row| detached_state(row).ok_or_else(unexpected_rows);
+            rows.first().map(state).transpose()
+        })
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let session = self.session().await?;
+            remove(&session, "SELECT lockkeeper.release_as($1, $2, $3)", name.as_str(), owner).await
+        })
+    }
 }
 
 /// An acquisition, created before its request is sent. Dropping it removes the request from the queue.
@@ -238,6 +276,8 @@ struct QueueEntry {
     /// The runtime for the removal, as guards may be dropped outside of a runtime.
     runtime: tokio::runtime::Handle,
     left: bool,
+    /// Whether the hold stays until its deadline.
+    detached: bool,
 }
 
 enum EntryState {
@@ -255,6 +295,7 @@ impl QueueEntry {
             ttl: request.ttl,
             runtime: tokio::runtime::Handle::current(),
             left: false,
+            detached: false,
         }
     }
 
@@ -333,7 +374,7 @@ impl QueueEntry {
                         Some(_) => Ok(()),
                         None => Err(NotRenewed::Gone("the server does not know this hold any more".into())),
                     },
-                    Err(_) => Err(NotRenewed::TryAgain),
+                    Err(error) => Err(NotRenewed::TryAgain(error.into_reason())),
                 }
             }
         });
@@ -341,23 +382,27 @@ impl QueueEntry {
     }
 }
 
-/// Removes an entry from the queue. Returns whether it existed.
-async fn leave(session: &Session, name: &str, holder: &str) -> Result<bool> {
-    let sql = "SELECT lockkeeper.leave($1, $2, $3)";
+/// Removes an entry from the queue; its detached hold continues.
+const LEAVE: &str = "SELECT lockkeeper.leave($1, $2, $3)";
+/// Removes an entry from the queue, and its detached hold.
+const DISCARD: &str = "SELECT lockkeeper.discard($1, $2, $3)";
+
+/// Calls a function that removes a hold, by its holder or owner. Returns whether it existed.
+async fn remove(session: &Session, sql: &str, name: &str, holder: &str) -> Result<bool> {
     let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8), (&holder, Type::TEXT)];
     let rows = session.call(sql, args).await?;
     rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(unexpected_rows)
 }
 
 impl Drop for QueueEntry {
-    /// Removes the entry. The request goes over the same connection as `enter`, so it also finds an entry whose
-    /// creation is still in flight.
+    /// Removes the entry. The request goes over the same connection as `enter` and `detach`, so it also finds what is
+    /// still in flight.
     fn drop(&mut self) {
         self.session.unbind(&self.holder);
         if !self.left && self.session.is_alive() {
-            let session = self.session.clone();
+            let (session, sql) = (self.session.clone(), if self.detached { LEAVE } else { DISCARD });
             let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
-            self.runtime.spawn(async move { leave(&session, &name, &holder).await.map(drop) });
+            self.runtime.spawn(async move { remove(&session, sql, &name, &holder).await.map(drop) });
         }
     }
 }
@@ -368,23 +413,62 @@ struct RenewedEntry {
     entry: QueueEntry,
 }
 
+impl RenewedEntry {
+    async fn end(self: Box<Self>, sql: &str) -> Result<()> {
+        let RenewedEntry { _renewal: renewal, mut entry } = *self;
+        drop(renewal);
+        entry.detached &= sql == LEAVE;
+        let reason = if !entry.session.is_alive() {
+            entry.session.ended().await
+        } else if remove(&entry.session, sql, &entry.name, &entry.holder).await? {
+            entry.left = true;
+            return Ok(());
+        } else {
+            NOT_KNOWN.into()
+        };
+        entry.left = true;
+        Err(Error::Lost { name: entry.name.clone(), reason })
+    }
+}
+
+/// The reason for the loss of a hold that the server has ended.
+const NOT_KNOWN: &str = "the server did not know this hold any more";
+
 impl Hold for RenewedEntry {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(LEAVE))
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(DISCARD))
+    }
+
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
-            let RenewedEntry { _renewal: renewal, mut entry } = *self;
-            drop(renewal);
-            let reason = if !entry.session.is_alive() {
-                entry.session.ended().await
-            } else if leave(&entry.session, &entry.name, &entry.holder).await? {
-                entry.left = true;
-                return Ok(());
-            } else {
-                "the server did not know this hold any more".into()
-            };
-            entry.left = true;
-            Err(Error::Lost { name: entry.name.clone(), reason })
+            let QueueEntry { session, name, holder, .. } = &self.entry;
+            let (me, lasts_ms) = (session.number, whole_ms(detach.lasts));
+            let args: &Args<'_> = &[
+                (name, Type::TEXT),
+                (&me, Type::INT8),
+                (holder, Type::TEXT),
+                (&detach.owner, Type::TEXT),
+                (&lasts_ms, Type::INT8),
+            ];
+            let rows = session.call("SELECT lockkeeper.detach($1, $2, $3, $4, $5)", args).await?;
+            let stored: i32 = rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(unexpected_rows)?;
+            match stored {
+                1 => self.entry.detached = true,
+                0 => return Ok(false),
+                _ => return Err(Error::Lost { name: name.clone(), reason: NOT_KNOWN.into() }),
+            }
+            Ok(true)
         })
     }
+}
+
+/// The duration in milliseconds, rounded up: a lock is kept for at least the requested time.
+fn whole_ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
 struct PostgresChanges {
@@ -405,53 +489,6 @@ impl Changes for PostgresChanges {
             }
         })
     }
-}
-
-async fn tidy(session: &Session, name: &str) -> Result<()> {
-    let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8)];
-    session.call("SELECT lockkeeper.tidy($1, $2)", args).await.map(drop)
-}
-
-/// Tidies the queues that have a dead or expired entry.
-async fn tidy_all(session: &Session) -> Result<()> {
-    let sql = "SELECT DISTINCT name FROM lockkeeper.queue
-                WHERE ends <= clock_timestamp() OR NOT lockkeeper.lives(session, $1)";
-    for row in session.call(sql, &[(&session.number, Type::INT8)]).await? {
-        tidy(session, row.try_get(0).map_err(|_| unexpected_rows())?).await?;
-    }
-    Ok(())
-}
-
-/// The live entries of one lock or of all locks.
-async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
-    let sql = "SELECT name, kind, permits, tag, fence, extract(epoch FROM coalesce(held_since, asked))::double precision * 1000
-                 FROM lockkeeper.queue WHERE ($2::text IS NULL OR name = $2) AND lockkeeper.lives(session, $1)
-                ORDER BY name COLLATE \"C\", id";
-    let rows = session.call(sql, &[(&session.number, Type::INT8), (&name, Type::TEXT)]).await?;
-    let mut all: Vec<LockInfo> = Vec::new();
-    for row in rows {
-        let (name, participant, holds) = participant(&row).ok_or_else(unexpected_rows)?;
-        if all.last().is_none_or(|last| last.name != name) {
-            all.push(LockInfo { name, holders: Vec::new(), waiters: Vec::new() });
-        }
-        let Some(lock) = all.last_mut() else { continue };
-        if holds { &mut lock.holders } else { &mut lock.waiters }.push(participant);
-    }
-    Ok(all)
-}
-
-/// The lock's name, a participant, and whether it is a holder.
-fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)> {
-    let mode = match row.try_get(1).ok()? {
-        "exclusive" => LockMode::Exclusive,
-        "shared" => LockMode::Shared,
-        _ => LockMode::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
-    };
-    let tag = serde_json::from_str(row.try_get(3).ok()?).ok()?;
-    let start_renewal = row.try_get::<_, Option<i64>>(4).ok()?;
-    let fence = start_renewal.and_then(|fence| Fence::new(fence.unsigned_abs()));
-    let since_ms = row.try_get::<_, f64>(5).ok()? as u64;
-    Some((row.try_get(0).ok()?, Participant { tag, mode, since_ms, fence }, start_renewal.is_some()))
 }
 
 fn unexpected_rows() -> Error {

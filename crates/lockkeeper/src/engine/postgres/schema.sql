@@ -25,6 +25,21 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockkeeper.queue (
 );
 CREATE INDEX IF NOT EXISTS queue_order ON lockkeeper.queue (name, id);
 
+-- Detached holds: they last until `ends`, with or without their entry in the queue. Logged: they need no session.
+CREATE TABLE IF NOT EXISTS lockkeeper.kept (
+    name       text NOT NULL,
+    owner      text NOT NULL,
+    -- The entry from which the hold was made. As long as it is in the queue, both count as one.
+    holder     text NOT NULL UNIQUE,
+    kind       text NOT NULL CHECK (kind IN ('exclusive', 'shared', 'permit')),
+    permits    integer NOT NULL,
+    fence      bigint NOT NULL,
+    tag        text NOT NULL,
+    held_since timestamptz NOT NULL,
+    ends       timestamptz NOT NULL,
+    PRIMARY KEY (name, owner)
+);
+
 -- The key of the advisory lock that a session holds while its connection exists: "LK" and 48 bits of its number.
 CREATE OR REPLACE FUNCTION lockkeeper.life(session bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT (19275::bigint << 48) | session $$;
@@ -35,12 +50,16 @@ CREATE OR REPLACE FUNCTION lockkeeper.lives(session bigint, me bigint) RETURNS b
 $$ SELECT session = me OR NOT pg_try_advisory_xact_lock_shared(lockkeeper.life(session)) $$;
 
 -- Serializes changes of the queue of one name. Different names may have the same hash, which costs only time.
-CREATE OR REPLACE FUNCTION lockkeeper.edit(name text) RETURNS void LANGUAGE sql VOLATILE AS
-$$ SELECT pg_advisory_xact_lock(19276, hashtext(name)) $$;
+--
+-- In version 1 it returned nothing. A client of version 1 would replace the functions below by its own, which do not
+-- know detached holds; it fails here, as PostgreSQL does not replace a function by one with another result.
+DROP FUNCTION IF EXISTS lockkeeper.edit(text);
+CREATE FUNCTION lockkeeper.edit(name text) RETURNS boolean LANGUAGE sql VOLATILE AS
+$$ SELECT true FROM pg_advisory_xact_lock(19276, hashtext(name)) $$;
 
 -- Removes holders that are dead or whose lease ended, and grants in order up to the first entry that must wait.
 -- Requires `edit`. The session of each new holder is notified, except that of `entering`, which gets the reply of
--- this call.
+-- this call. Detached holds come before the queue; one whose entry is in the queue counts there.
 CREATE OR REPLACE FUNCTION lockkeeper.settle(lock_name text, me bigint, entering bigint DEFAULT 0) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -48,7 +67,14 @@ DECLARE
     holders integer := 0;
     alone boolean := false;
     changed boolean := false;
+    gone boolean;
 BEGIN
+    IF EXISTS (SELECT FROM lockkeeper.kept k WHERE k.name = lock_name) THEN
+        DELETE FROM lockkeeper.kept k WHERE k.name = lock_name AND k.ends <= clock_timestamp();
+        changed := FOUND;
+        SELECT count(*), coalesce(bool_or(k.kind = 'exclusive'), false) INTO holders, alone FROM lockkeeper.kept k
+            WHERE k.name = lock_name AND NOT EXISTS (SELECT FROM lockkeeper.queue q WHERE q.holder = k.holder);
+    END IF;
     FOR entry IN SELECT * FROM lockkeeper.queue q WHERE q.name = lock_name ORDER BY q.id LOOP
         IF entry.fence IS NULL THEN
             EXIT WHEN alone OR CASE entry.kind
@@ -56,18 +82,22 @@ BEGIN
                 WHEN 'permit' THEN holders >= entry.permits
                 ELSE false END;
         END IF;
+        gone := false;
         IF NOT lockkeeper.lives(entry.session, me) THEN
             DELETE FROM lockkeeper.queue q WHERE q.id = entry.id;
-            changed := true;
-            CONTINUE;
-        END IF;
-        IF entry.fence IS NOT NULL AND entry.ends <= clock_timestamp() THEN
+            gone := true;
+        ELSIF entry.fence IS NOT NULL AND entry.ends <= clock_timestamp() THEN
             -- The condition is repeated here because a renewal may have come first.
             DELETE FROM lockkeeper.queue q WHERE q.id = entry.id AND q.ends <= clock_timestamp();
-            IF FOUND THEN
-                changed := true;
-                CONTINUE;
-            END IF;
+            gone := FOUND;
+        END IF;
+        IF gone THEN
+            changed := true;
+            -- A detached hold continues without its entry.
+            CONTINUE WHEN NOT EXISTS (SELECT FROM lockkeeper.kept k WHERE k.holder = entry.holder);
+            holders := holders + 1;
+            alone := entry.kind = 'exclusive';
+            CONTINUE;
         END IF;
         IF entry.fence IS NULL THEN
             UPDATE lockkeeper.queue q SET fence = nextval('lockkeeper.fence'),
@@ -97,6 +127,11 @@ BEGIN
     SELECT CASE q.kind WHEN 'permit' THEN q.permits ELSE 0 END INTO used_as FROM lockkeeper.queue q
         WHERE q.name = lock_name AND (q.kind = 'permit', q.permits) <> (entry_kind = 'permit', entry_permits)
             AND (q.ends IS NULL OR q.ends > clock_timestamp()) AND lockkeeper.lives(q.session, me) LIMIT 1;
+    IF used_as IS NULL THEN
+        SELECT CASE k.kind WHEN 'permit' THEN k.permits ELSE 0 END INTO used_as FROM lockkeeper.kept k
+            WHERE k.name = lock_name AND (k.kind = 'permit', k.permits) <> (entry_kind = 'permit', entry_permits)
+                AND k.ends > clock_timestamp() LIMIT 1;
+    END IF;
     IF used_as IS NOT NULL THEN
         RETURN;
     END IF;
@@ -130,8 +165,11 @@ BEGIN
     IF place IS NULL THEN
         SELECT 0 INTO place FROM lockkeeper.queue q WHERE q.holder = entry_holder;
     END IF;
-    SELECT extract(epoch FROM min(q.ends) - clock_timestamp()) * 1000, min(q.session) FILTER (WHERE q.session <> me)
-        INTO ends_ms, held_by FROM lockkeeper.queue q WHERE q.name = lock_name AND q.fence IS NOT NULL;
+    SELECT min(q.session) FILTER (WHERE q.session <> me) INTO held_by
+        FROM lockkeeper.queue q WHERE q.name = lock_name AND q.fence IS NOT NULL;
+    SELECT extract(epoch FROM min(holds.ends) - clock_timestamp()) * 1000 INTO ends_ms FROM (
+        SELECT q.ends FROM lockkeeper.queue q WHERE q.name = lock_name AND q.fence IS NOT NULL
+        UNION ALL SELECT k.ends FROM lockkeeper.kept k WHERE k.name = lock_name) holds;
 END $$;
 
 -- Renews the lease. Returns the fence if the entry still holds the lock.
@@ -140,7 +178,7 @@ CREATE OR REPLACE FUNCTION lockkeeper.renew(entry_holder text) RETURNS bigint LA
         WHERE q.holder = entry_holder AND q.fence IS NOT NULL AND q.ends > clock_timestamp() RETURNING q.fence
 $$;
 
--- Removes an entry, granted or waiting. Returns false if it did not exist.
+-- Removes an entry, granted or waiting; its detached hold continues. Returns false if it did not exist.
 CREATE OR REPLACE FUNCTION lockkeeper.leave(lock_name text, me bigint, entry_holder text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -156,6 +194,70 @@ BEGIN
     RETURN left_holder IS NOT NULL;
 END $$;
 
+-- Removes an entry and its detached hold. Returns false if the entry did not exist.
+CREATE OR REPLACE FUNCTION lockkeeper.discard(lock_name text, me bigint, entry_holder text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    DELETE FROM lockkeeper.kept k WHERE k.holder = entry_holder;
+    RETURN lockkeeper.leave(lock_name, me, entry_holder);
+END $$;
+
+-- Makes a hold outlive its session. Returns 1 if it does, 0 if the owner has such a hold already, -1 if it is not held.
+CREATE OR REPLACE FUNCTION lockkeeper.detach(
+    lock_name text, me bigint, entry_holder text, new_owner text, lasts_ms bigint) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    PERFORM lockkeeper.settle(lock_name, me);
+    IF EXISTS (SELECT FROM lockkeeper.kept k WHERE k.name = lock_name AND k.owner = new_owner) THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO lockkeeper.kept (name, owner, holder, kind, permits, fence, tag, held_since, ends)
+        SELECT q.name, new_owner, q.holder, q.kind, q.permits, q.fence, q.tag, q.held_since,
+            clock_timestamp() + lasts_ms * interval '1 ms'
+        FROM lockkeeper.queue q WHERE q.holder = entry_holder AND q.fence IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN -1;
+    END IF;
+    PERFORM pg_notify('lockkeeper_changed', lock_name);
+    RETURN 1;
+END $$;
+
+-- The detached hold of an owner; no row if it has none. With `lasts_ms`, its deadline is first set to that time from
+-- now.
+CREATE OR REPLACE FUNCTION lockkeeper.detached(lock_name text, me bigint, its_owner text, lasts_ms bigint)
+RETURNS TABLE (fence bigint, left_ms double precision, kind text, permits integer) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    PERFORM lockkeeper.settle(lock_name, me);
+    IF lasts_ms IS NOT NULL THEN
+        UPDATE lockkeeper.kept k SET ends = clock_timestamp() + lasts_ms * interval '1 ms'
+            WHERE k.name = lock_name AND k.owner = its_owner;
+        PERFORM pg_notify('lockkeeper_changed', lock_name);
+    END IF;
+    RETURN QUERY SELECT k.fence, (extract(epoch FROM k.ends - clock_timestamp()) * 1000)::double precision, k.kind,
+        k.permits FROM lockkeeper.kept k WHERE k.name = lock_name AND k.owner = its_owner;
+END $$;
+
+-- Ends the detached hold of an owner. Returns false if it has none, or if its session is alive and still holds.
+CREATE OR REPLACE FUNCTION lockkeeper.release_as(lock_name text, me bigint, its_owner text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    released boolean;
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    PERFORM lockkeeper.settle(lock_name, me);
+    DELETE FROM lockkeeper.kept k WHERE k.name = lock_name AND k.owner = its_owner
+        AND NOT EXISTS (SELECT FROM lockkeeper.queue q WHERE q.holder = k.holder);
+    released := FOUND;
+    PERFORM lockkeeper.settle(lock_name, me);
+    IF released THEN
+        PERFORM pg_notify('lockkeeper_changed', lock_name);
+    END IF;
+    RETURN released;
+END $$;
+
 -- Settles one queue without joining it.
 CREATE OR REPLACE FUNCTION lockkeeper.tidy(lock_name text, me bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -163,4 +265,4 @@ BEGIN
     PERFORM lockkeeper.settle(lock_name, me);
 END $$;
 
-COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 1';
+COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 2';

@@ -16,8 +16,8 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for setting up a session: other clients may be creating the schema.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The comment on the schema that identifies this version.
-const VERSION: &str = "lockkeeper 1";
+/// The version of the schema, which its comment has: `lockkeeper 2`.
+const VERSION: u32 = 2;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The settings that the locks rely on, independent of the defaults of the database or user: each statement sees what
@@ -220,7 +220,7 @@ async fn run(
     shared.end(&reason);
 }
 
-/// Creates the schema if it does not exist.
+/// Creates the schema if it does not exist, or replaces that of an earlier version.
 async fn install(client: &Client) -> Result<(), tokio_postgres::Error> {
     if is_installed(client).await? {
         return Ok(());
@@ -233,10 +233,20 @@ async fn install(client: &Client) -> Result<(), tokio_postgres::Error> {
     client.batch_execute("COMMIT").await
 }
 
+/// Whether the schema has this version. A later version is an error: replacing it would remove what it adds.
 async fn is_installed(client: &Client) -> Result<bool, tokio_postgres::Error> {
     let comment = "SELECT obj_description(to_regnamespace('lockkeeper')::oid, 'pg_namespace')";
     let row = client.query_one(comment, &[]).await?;
-    Ok(row.try_get::<_, Option<String>>(0)?.as_deref() == Some(VERSION))
+    let comment: Option<String> = row.try_get(0)?;
+    let version: Option<u32> = comment.and_then(|comment| comment.strip_prefix("lockkeeper ")?.parse().ok());
+    if let Some(later) = version.filter(|version| *version > VERSION) {
+        let error = format!(
+            "DO $$ BEGIN RAISE 'the schema `lockkeeper` has version {later}, and this program knows versions up to \
+             {VERSION}: update it'; END $$"
+        );
+        client.batch_execute(&error).await?;
+    }
+    Ok(version == Some(VERSION))
 }
 
 /// Resolves when a session has ended, that is, when its advisory lock is available. Uses a separate connection, which

@@ -16,6 +16,11 @@
 //! - **The fence** is one counter for the database, raised in the script that grants, and never below the server's
 //!   time in microseconds. Neither a clock that is set back nor the loss of the data lowers it; only both at once do.
 //!
+//! # Detached holds
+//!
+//! A record beside the lease has the owner and the deadline, by the server's clock. The lease of such a hold never ends
+//! before the deadline; a release shortens it to the deadline instead of deleting it, if it is still ours.
+//!
 //! # Limitations
 //!
 //! **No mutual exclusion without fences.** Redis acknowledges before a write is durable, and replicates after it has
@@ -28,12 +33,15 @@ mod listener;
 mod redlock;
 mod server;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Request, WhenBusy};
+use crate::engine::{
+    Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, EngineUrl, Hold, Request,
+    WhenBusy,
+};
 use crate::info::LockInfo;
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use listener::Subscription;
-use server::{AcquireReply, CALL_TIMEOUT, Released, Server};
+use server::{AcquireReply, CALL_TIMEOUT, DetachReply, Release, Released, Server};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +100,8 @@ impl Engine for RedisEngine {
             waiters: false,
             election: true,
             expires: true,
+            at_least: true,
+            detached: true,
         }
     }
 
@@ -144,6 +154,19 @@ impl Engine for RedisEngine {
             Ok(Box::new(RedisChanges { server: self.server.clone(), name, subscription }) as Box<dyn Changes>)
         })
     }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(self.server.detached(name.as_str(), owner, lasts))
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.server.release_as(name.as_str(), owner))
+    }
 }
 
 /// Waits for a message or the end of the first lease. Returns `None` if the subscription is gone.
@@ -176,6 +199,8 @@ struct LeaseRequest {
     /// The runtime for the release, as guards may be dropped outside of a runtime.
     runtime: tokio::runtime::Handle,
     released: bool,
+    /// Whether the hold stays until its deadline.
+    detached: bool,
 }
 
 impl LeaseRequest {
@@ -187,6 +212,7 @@ impl LeaseRequest {
             ttl: request.ttl,
             runtime: tokio::runtime::Handle::current(),
             released: false,
+            detached: false,
         }
     }
 
@@ -206,6 +232,11 @@ impl LeaseRequest {
         server::Hold { name: &self.name, holder: &self.holder, ttl: self.ttl }
     }
 
+    fn not_held(&self) -> Error {
+        let reason = "the server did not know this hold any more".into();
+        Error::Lost { name: self.name.clone(), reason }
+    }
+
     /// Starts the renewal, or returns the claim if its lease has already expired.
     fn start_renewal(self, sent: lease::LeaseTime) -> Result<(Lease, RenewedLease), LeaseRequest> {
         let lease = Lease::expiring(sent, self.ttl);
@@ -221,7 +252,7 @@ impl LeaseRequest {
                 match server.renew(call_timeout(ttl), &hold).await {
                     Ok(true) => Ok(()),
                     Ok(false) => Err(NotRenewed::Gone("the server does not know this hold any more".into())),
-                    Err(_) => Err(NotRenewed::TryAgain),
+                    Err(error) => Err(NotRenewed::TryAgain(error.into_reason())),
                 }
             }
         });
@@ -236,7 +267,10 @@ impl Drop for LeaseRequest {
         if !self.released {
             let server = self.server.clone();
             let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
-            self.runtime.spawn(async move { server.release(CALL_TIMEOUT, &name, &holder).await.map(drop) });
+            // Whether a request to detach was executed whose reply was not awaited, is unknown.
+            let how = if self.detached { Release::ToDeadline } else { Release::Entirely };
+            let release = async move { server.release(CALL_TIMEOUT, &name, &holder, how).await.map(drop) };
+            self.runtime.spawn(release);
         }
     }
 }
@@ -247,23 +281,39 @@ struct RenewedLease {
     lease_request: LeaseRequest,
 }
 
+impl RenewedLease {
+    async fn end(self: Box<Self>, how: Release) -> Result<()> {
+        let RenewedLease { _renewal: renewal, mut lease_request } = *self;
+        drop(renewal);
+        lease_request.detached &= how == Release::ToDeadline;
+        let (name, holder) = (&lease_request.name, &lease_request.holder);
+        let released = lease_request.server.release(CALL_TIMEOUT, name, holder, how).await?;
+        lease_request.released = true;
+        match released {
+            Released::Now | Released::Perhaps => Ok(()),
+            Released::NotHeld => Err(lease_request.not_held()),
+        }
+    }
+}
+
 impl Hold for RenewedLease {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(Release::ToDeadline))
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(Release::Entirely))
+    }
+
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
-            let RenewedLease { _renewal: renewal, mut lease_request } = *self;
-            drop(renewal);
-            let released = lease_request
-                .server
-                .release(CALL_TIMEOUT, &lease_request.name, &lease_request.holder)
-                .await?;
-            lease_request.released = true;
-            match released {
-                Released::Now | Released::Perhaps => Ok(()),
-                Released::NotHeld => Err(Error::Lost {
-                    name: lease_request.name.clone(),
-                    reason: "the server did not know this hold any more".into(),
-                }),
+            let request = &mut self.lease_request;
+            match request.server.detach(CALL_TIMEOUT, &request.name, &request.holder, &detach).await? {
+                DetachReply::Stored => request.detached = true,
+                DetachReply::OwnerHasOne => return Ok(false),
+                DetachReply::NotHeld => return Err(request.not_held()),
             }
+            Ok(true)
         })
     }
 }

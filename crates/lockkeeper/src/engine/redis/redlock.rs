@@ -15,11 +15,13 @@
 //! Redlock is suitable for doing work once *in most cases* while a minority of the servers is down.
 
 use super::listener::Subscription;
-use super::server::{AcquireReply, CALL_TIMEOUT, Released, Server};
+use super::server::{AcquireReply, CALL_TIMEOUT, DetachReply, Release, Released, Server};
 use super::{call_timeout, server, tag_text};
-use crate::engine::EngineUrl;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Request, WhenBusy};
-use crate::info::{LockInfo, Participant};
+use crate::engine::{
+    Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, EngineUrl, Hold, Request,
+    WhenBusy,
+};
+use crate::info::{LockInfo, LockMode, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, LockName, Result};
 use futures_util::StreamExt;
@@ -176,6 +178,8 @@ impl Engine for Redlock {
             waiters: false,
             election: false,
             expires: true,
+            at_least: true,
+            detached: true,
         }
     }
 
@@ -248,6 +252,35 @@ impl Engine for Redlock {
                 as Box<dyn Changes>)
         })
     }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(async move {
+            let shortest = std::sync::Mutex::new(None);
+            let has_it = self.servers.majority(|server| {
+                let shortest = &shortest;
+                async move {
+                    let Some(found) = server.detached(name.as_str(), owner, lasts).await? else {
+                        return Ok(false);
+                    };
+                    let mut shortest = shortest.lock().unwrap_or_else(|e| e.into_inner());
+                    *shortest = Some(shortest.map_or(found.left, |left: Duration| left.min(found.left)));
+                    Ok(true)
+                }
+            });
+            let left = has_it.await?.then_some(shortest).and_then(|shortest| shortest.into_inner().ok()?);
+            // Redlock has only mutexes, and no fences.
+            Ok(left.map(|left| DetachedState { mode: LockMode::Exclusive, fence: None, left }))
+        })
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.servers.majority(|server| server.release_as(name.as_str(), owner)))
+    }
 }
 
 impl Servers {
@@ -306,6 +339,8 @@ struct VoteRequest {
     ttl: Duration,
     runtime: tokio::runtime::Handle,
     released: bool,
+    /// Whether the votes stay until their deadline.
+    detached: bool,
 }
 
 impl VoteRequest {
@@ -318,7 +353,13 @@ impl VoteRequest {
             ttl: request.ttl,
             runtime: tokio::runtime::Handle::current(),
             released: false,
+            detached: false,
         }
+    }
+
+    fn not_held(&self) -> Error {
+        let reason = "no majority of the servers knew this hold any more".into();
+        Error::Lost { name: self.name.clone(), reason }
     }
 
     /// Chooses the owner of the votes of the next attempt. The previous attempt must have been released.
@@ -335,7 +376,7 @@ impl VoteRequest {
         let within = call_timeout(self.ttl);
         let all = self.servers.all.iter();
         let _: Vec<_> = all
-            .map(|server| server.release(within, &self.name, &self.owner))
+            .map(|server| server.release(within, &self.name, &self.owner, Release::Entirely))
             .collect::<FuturesUnordered<_>>()
             .collect()
             .await;
@@ -365,7 +406,7 @@ impl VoteRequest {
                     Ok(false) => {
                         Err(NotRenewed::Gone("no majority of the servers knows this hold any more".into()))
                     }
-                    Err(_) => Err(NotRenewed::TryAgain),
+                    Err(error) => Err(NotRenewed::TryAgain(error.into_reason())),
                 }
             }
         });
@@ -381,8 +422,9 @@ impl Drop for VoteRequest {
         }
         let (servers, within) = (self.servers.clone(), call_timeout(self.ttl));
         let (name, owner) = (std::mem::take(&mut self.name), std::mem::take(&mut self.owner));
+        let how = if self.detached { Release::ToDeadline } else { Release::Entirely };
         self.runtime.spawn(async move {
-            let all = servers.all.iter().map(|server| server.release(within, &name, &owner));
+            let all = servers.all.iter().map(|server| server.release(within, &name, &owner, how));
             all.collect::<FuturesUnordered<_>>().for_each(|_| std::future::ready(())).await;
         });
     }
@@ -400,24 +442,53 @@ struct RenewedVotes {
     vote_request: VoteRequest,
 }
 
-impl Hold for RenewedVotes {
+impl RenewedVotes {
     /// Returns when a majority has released; dropping the claim then releases on the other servers.
+    async fn end(self: Box<Self>, how: Release) -> Result<()> {
+        let RenewedVotes { _renewal: renewal, mut vote_request } = *self;
+        drop(renewal);
+        vote_request.detached &= how == Release::ToDeadline;
+        let within = call_timeout(vote_request.ttl);
+        let (name, owner) = (&vote_request.name, &vote_request.owner);
+        let released = vote_request.servers.majority(|server| async move {
+            Ok(!matches!(server.release(within, name, owner, how).await?, Released::NotHeld))
+        });
+        match released.await? {
+            true => Ok(()),
+            false => Err(vote_request.not_held()),
+        }
+    }
+}
+
+impl Hold for RenewedVotes {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(Release::ToDeadline))
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(Release::Entirely))
+    }
+
+    /// A majority has to store it. A server that did not get the request holds its vote only for the lease.
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
-            let RenewedVotes { _renewal: renewal, vote_request } = *self;
-            drop(renewal);
-            let within = call_timeout(vote_request.ttl);
-            let (name, owner) = (&vote_request.name, &vote_request.owner);
-            let released = vote_request.servers.majority(|server| async move {
-                Ok(!matches!(server.release(within, name, owner).await?, Released::NotHeld))
+            let VoteRequest { servers, name, owner, .. } = &self.vote_request;
+            let taken = std::sync::atomic::AtomicBool::new(false);
+            let stored = servers.majority(|server| {
+                let (detach, taken) = (&detach, &taken);
+                async move {
+                    let reply = server.detach(CALL_TIMEOUT, name, owner, detach).await?;
+                    let has_one = matches!(reply, DetachReply::OwnerHasOne);
+                    taken.fetch_or(has_one, std::sync::atomic::Ordering::Relaxed);
+                    Ok(matches!(reply, DetachReply::Stored))
+                }
             });
-            match released.await? {
-                true => Ok(()),
-                false => Err(Error::Lost {
-                    name: vote_request.name.clone(),
-                    reason: "no majority of the servers knew this hold any more".into(),
-                }),
+            match stored.await? {
+                true => self.vote_request.detached = true,
+                false if taken.into_inner() => return Ok(false),
+                false => return Err(self.vote_request.not_held()),
             }
+            Ok(true)
         })
     }
 }

@@ -1,8 +1,8 @@
 //! One Redis server: its connections, the operations of the script, and the texts of its errors.
 
 use super::listener::{Listener, Subscription};
-use crate::engine::EngineUrl;
-use crate::info::{LockInfo, LockMode, Participant, Tag, lock_type};
+use crate::engine::{Detach, DetachedState, EngineUrl};
+use crate::info::{Detached, LockInfo, LockMode, Participant, Tag, lock_type};
 use crate::{Error, Fence, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
@@ -47,6 +47,27 @@ pub(super) enum Released {
     /// The hold had ended before.
     NotHeld,
 }
+
+/// The reply to a request to detach a hold.
+pub(super) enum DetachReply {
+    Stored,
+    /// The owner has a detached hold of this lock already.
+    OwnerHasOne,
+    /// The hold had ended before.
+    NotHeld,
+}
+
+/// The end of a hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Release {
+    /// A detached hold stays until its deadline.
+    ToDeadline,
+    /// A detached hold ends, too.
+    Entirely,
+}
+
+/// A lock as the script returns it: its name, its fields, the records of its detached holds, and the server's time.
+type LockState = (String, Vec<(String, String)>, Vec<(String, String)>, u64);
 
 /// A hold as the script knows it.
 pub(super) struct Hold<'a> {
@@ -114,8 +135,18 @@ impl Server {
         self.call(within, &["renew", hold.name, hold.holder, &ttl_ms]).await
     }
 
-    pub async fn release(&self, within: Duration, name: &str, holder: &str) -> Result<Released> {
-        let (was_held, sent_twice) = self.call_counted(within, &["release", name, holder]).await?;
+    pub async fn release(
+        &self,
+        within: Duration,
+        name: &str,
+        holder: &str,
+        release: Release,
+    ) -> Result<Released> {
+        let operation = match release {
+            Release::ToDeadline => "release",
+            Release::Entirely => "discard",
+        };
+        let (was_held, sent_twice) = self.call_counted(within, &[operation, name, holder]).await?;
         Ok(match (was_held, sent_twice) {
             (true, _) => Released::Now,
             (false, true) => Released::Perhaps,
@@ -123,15 +154,57 @@ impl Server {
         })
     }
 
+    /// Makes a hold outlive its process. Repeating it moves the deadline.
+    pub async fn detach(
+        &self,
+        within: Duration,
+        name: &str,
+        holder: &str,
+        detach: &Detach,
+    ) -> Result<DetachReply> {
+        let args = ["detach", name, holder, &detach.owner, &whole_ms(detach.lasts)];
+        Ok(match self.call::<i64>(within, &args).await? {
+            1 => DetachReply::Stored,
+            0 => DetachReply::OwnerHasOne,
+            _ => DetachReply::NotHeld,
+        })
+    }
+
+    /// The detached hold of an owner; with `lasts`, its deadline is first set to that time from now.
+    pub async fn detached(
+        &self,
+        name: &str,
+        owner: &str,
+        lasts: Option<Duration>,
+    ) -> Result<Option<DetachedState>> {
+        let lasts = lasts.map(whole_ms);
+        let args = ["detached", name, owner, lasts.as_deref().unwrap_or_default()];
+        let args = &args[..3 + usize::from(lasts.is_some())];
+        let reply: Vec<String> = self.call(CALL_TIMEOUT, args).await?;
+        let state = match &reply[..] {
+            [] => return Ok(None),
+            [fence, left_ms, mode] => detached_state(fence, left_ms, mode),
+            _ => None,
+        };
+        state.map(Some).ok_or_else(|| self.unexpected_reply(&format!("detached answered {reply:?}")))
+    }
+
+    /// Releases the detached hold of an owner. Returns false if it has none, or if its process renews it.
+    pub async fn release_as(&self, name: &str, owner: &str) -> Result<bool> {
+        let (was_held, sent_twice) = self.call_counted(CALL_TIMEOUT, &["release_as", name, owner]).await?;
+        // In a repeated request: the first one may have been executed.
+        Ok(was_held || sent_twice)
+    }
+
     pub async fn inspect(&self, name: &str) -> Result<LockInfo> {
-        let fields: Vec<(String, String)> = self.call(CALL_TIMEOUT, &["inspect", name]).await?;
-        self.lock_info(name.into(), fields)
+        let state = self.call(CALL_TIMEOUT, &["inspect", name]).await?;
+        self.lock_info(state)
     }
 
     pub async fn list(&self) -> Result<Vec<LockInfo>> {
-        let all: Vec<(String, Vec<(String, String)>)> = self.call(CALL_TIMEOUT, &["list"]).await?;
+        let all: Vec<LockState> = self.call(CALL_TIMEOUT, &["list"]).await?;
         let mut all: Vec<LockInfo> =
-            all.into_iter().map(|(name, fields)| self.lock_info(name, fields)).collect::<Result<_>>()?;
+            all.into_iter().map(|state| self.lock_info(state)).collect::<Result<_>>()?;
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
@@ -241,11 +314,13 @@ impl Server {
         }
     }
 
-    fn lock_info(&self, name: String, fields: Vec<(String, String)>) -> Result<LockInfo> {
+    fn lock_info(&self, (name, fields, records, now_ms): LockState) -> Result<LockInfo> {
         let mode = fields.iter().find(|(field, _)| field == "kind").and_then(|(_, mode)| mode_of(mode));
         let mut holders = Vec::new();
-        for (_, about) in fields.iter().filter(|(field, _)| field != "kind") {
-            let participant = mode.and_then(|mode| participant(mode, about));
+        for (holder, about) in fields.iter().filter(|(field, _)| field != "kind") {
+            let record = records.iter().find(|(detached, _)| detached == holder);
+            let detached = record.and_then(|(_, record)| detached(record, now_ms));
+            let participant = mode.and_then(|mode| participant(mode, about, detached));
             holders.push(
                 participant.ok_or_else(|| self.unexpected_reply(&format!("the lock `{name}` is damaged")))?,
             );
@@ -331,10 +406,28 @@ fn mode_of(text: &str) -> Option<LockMode> {
 }
 
 /// Parses "FENCE SINCE TAG".
-fn participant(mode: LockMode, about: &str) -> Option<Participant> {
+fn participant(mode: LockMode, about: &str, detached: Option<Detached>) -> Option<Participant> {
     let mut parts = about.splitn(3, ' ');
     let fence: u64 = parts.next()?.parse().ok()?;
     let since_ms = parts.next()?.parse().ok()?;
     let tag: Tag = serde_json::from_str(parts.next()?).ok()?;
-    Some(Participant { tag, mode, since_ms, fence: Fence::new(fence) })
+    Some(Participant { tag, mode, since_ms, fence: Fence::new(fence), detached })
+}
+
+/// Parses "DEADLINE LEASE OWNER"; `None` if the deadline has passed.
+fn detached(record: &str, now_ms: u64) -> Option<Detached> {
+    let mut parts = record.splitn(3, ' ');
+    let deadline_ms: u64 = parts.next()?.parse().ok()?;
+    let left = Duration::from_millis(deadline_ms.checked_sub(now_ms)?);
+    Some(Detached::ending_in(parts.nth(1)?, left))
+}
+
+fn detached_state(fence: &str, left_ms: &str, mode: &str) -> Option<DetachedState> {
+    let (fence, left) = (Fence::new(fence.parse().ok()?), Duration::from_millis(left_ms.parse().ok()?));
+    Some(DetachedState { mode: mode_of(mode)?, fence, left })
+}
+
+/// The duration in milliseconds, rounded up: a lock is kept for at least the requested time.
+fn whole_ms(duration: Duration) -> String {
+    duration.as_nanos().div_ceil(1_000_000).to_string()
 }

@@ -4,8 +4,9 @@ use super::nodes::{LockNode, Root};
 use crate::engine::EngineUrl;
 use crate::engine::request_queue::RequestRecord;
 use crate::engine::servers::Servers;
+use crate::info::now_ms;
 use crate::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -63,6 +64,11 @@ impl Ensemble {
         let session = self.session(TTL).await?;
         let options = self.options(CreateMode::Persistent);
         self.ask(|| session.client.mkdir(self.root.path(), &options)).await?.map_err(|e| self.refused(&e))
+    }
+
+    /// The session for queries.
+    pub async fn query_session(&self) -> Result<Arc<Session>> {
+        self.session(TTL).await
     }
 
     /// A session that has not ended as far as we know.
@@ -146,11 +152,11 @@ impl Ensemble {
         };
         let found = self.ask(read_all).await?.map_err(|e| self.refused(&e))?;
         let parse = |(zxid, data): (i64, Vec<u8>)| Some((zxid, serde_json::from_slice(&data).ok()?));
-        Ok(found.into_iter().filter_map(parse).collect())
+        Ok(in_place(found.into_iter().filter_map(parse).collect()))
     }
 
     /// Calls [`retry`] with a time limit.
-    async fn ask<T, F>(&self, call: impl FnMut() -> F) -> Result<Result<T, ZkError>>
+    pub async fn ask<T, F>(&self, call: impl FnMut() -> F) -> Result<Result<T, ZkError>>
     where
         F: Future<Output = Result<T, ZkError>>,
     {
@@ -173,6 +179,21 @@ impl Ensemble {
             (error, _) => error.to_string(),
         })
     }
+}
+
+/// Puts detached holds in the places of their ephemeral nodes, and leaves out those whose time is over. For display:
+/// this machine's clock decides.
+fn in_place(mut records: Vec<(i64, RequestRecord)>) -> Vec<(i64, RequestRecord)> {
+    let (now_ms, mut detached) = (now_ms(), HashSet::new());
+    records.retain(|(_, record)| record.detached.as_ref().is_none_or(|it| it.until_ms > now_ms));
+    for (number, record) in &mut records {
+        if let Some(hold) = &record.detached {
+            *number = hold.fence as i64;
+            detached.insert(record.tag.holder.clone());
+        }
+    }
+    records.retain(|(_, record)| record.detached.is_some() || !detached.contains(&record.tag.holder));
+    records
 }
 
 /// The children of a node, as the leader currently knows them.

@@ -9,6 +9,7 @@
 //! /lockkeeper/NAME/x.HOLDER-0000000007     ephemeral, sequential: an exclusive request, granted or waiting
 //! /lockkeeper/NAME/s.HOLDER-0000000008     … a shared request
 //! /lockkeeper/NAME/p.HOLDER-0000000009     … a request for a permit
+//! /lockkeeper/NAME/dx.OWNER                persistent: a hold without a process; see `detached`
 //! ```
 //!
 //! `NAME` and `HOLDER` are escaped. The data of the lowest nodes is a [`RequestRecord`](super::line::Record) as JSON.
@@ -41,16 +42,21 @@
 //! notices at once when another client deletes it.
 
 mod changes;
+mod detached;
 mod ensemble;
 mod nodes;
+mod own_node;
 mod queue_node;
 
 use super::request_queue;
 use super::servers::Servers;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
+use crate::engine::{
+    Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, EngineUrl, Request, WhenBusy,
+};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The engine of `zookeeper:` URLs.
 pub(crate) struct ZooKeeperEngine {
@@ -81,6 +87,8 @@ impl Engine for ZooKeeperEngine {
             waiters: true,
             election: true,
             expires: true,
+            at_least: true,
+            detached: true,
         }
     }
 
@@ -119,5 +127,18 @@ impl Engine for ZooKeeperEngine {
             let changes = changes::ZooKeeperChanges::watch(self.ensemble.clone(), path).await?;
             Ok(Box::new(changes) as Box<dyn Changes>)
         })
+    }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(self.ensemble.detached(name, owner, lasts))
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.ensemble.release_detached(name, owner))
     }
 }

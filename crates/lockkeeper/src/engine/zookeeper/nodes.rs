@@ -1,5 +1,6 @@
 //! The names of nodes: see the parent module.
 
+use super::detached::LiveHold;
 use crate::LockName;
 use crate::engine::request_queue::{QueuedRequest, RequestQueue, escaped};
 use crate::info::LockMode;
@@ -58,12 +59,30 @@ impl LockNode {
 
 /// The name of an acquisition's node, up to the number that ZooKeeper appends.
 pub(super) fn prefix(mode: LockMode, holder: &str) -> String {
-    let letter = match mode {
+    format!("{}.{}-", letter(mode), escaped(holder))
+}
+
+fn letter(mode: LockMode) -> char {
+    match mode {
         LockMode::Exclusive => 'x',
         LockMode::Shared => 's',
         LockMode::Permit { .. } => 'p',
-    };
-    format!("{letter}.{}-", escaped(holder))
+    }
+}
+
+/// The name of the node of an owner's detached hold.
+pub(super) fn detached(mode: LockMode, owner: &str) -> String {
+    format!("d{}.{}", letter(mode), escaped(owner))
+}
+
+/// Whether this is the name of a detached hold's node.
+pub(super) fn is_detached(child: &str) -> bool {
+    matches!(child.split_once('.'), Some(("dx" | "ds" | "dp", _)))
+}
+
+/// Whether this is the name of the node of this owner's detached hold.
+pub(super) fn is_detached_for(child: &str, owner: &str) -> bool {
+    is_detached(child) && child.split_once('.').is_some_and(|(_, name)| name == escaped(owner))
 }
 
 /// The type of lock, as data of the lock's node.
@@ -82,11 +101,19 @@ pub(super) fn lock_mode(data: &[u8]) -> Option<LockMode> {
     }
 }
 
-/// The queue that the children of a lock's node form; `None` if one of them is foreign.
+/// The queue that the children of a lock's node form; `None` if one of them is foreign. The detached holds come first,
+/// each in place of its ephemeral node.
 ///
 /// The numbers wrap around after 2³¹ children; by then the container has been removed many times, unless there was a
 /// waiter all the time.
-pub(super) fn queue(lock: LockMode, children: &[String]) -> Option<RequestQueue> {
+pub(super) fn queue(lock: LockMode, children: &[String], detached: &[LiveHold]) -> Option<RequestQueue> {
+    let holds = (i64::MIN..).zip(detached).map(|(number, hold)| QueuedRequest {
+        id: hold.id.clone(),
+        number,
+        mode: hold.mode,
+    });
+    let counts =
+        |child: &&String| !is_detached(child) && !detached.iter().any(|hold| child.starts_with(&hold.prefix));
     let request = |child: &String| {
         let mode = match (child.split_once('.')?.0, lock) {
             ("x", _) => LockMode::Exclusive,
@@ -99,7 +126,9 @@ pub(super) fn queue(lock: LockMode, children: &[String]) -> Option<RequestQueue>
         let number = child.rsplit_once('-')?.1.parse().ok()?;
         Some(QueuedRequest { id: child.clone(), number, mode })
     };
-    Some(RequestQueue::new(children.iter().map(request).collect::<Option<_>>()?))
+    let mut requests: Vec<QueuedRequest> = holds.collect();
+    requests.extend(children.iter().filter(counts).map(request).collect::<Option<Vec<_>>>()?);
+    Some(RequestQueue::new(requests))
 }
 
 #[cfg(test)]
@@ -113,15 +142,30 @@ mod tests {
             [(LockMode::Shared, 12), (LockMode::Exclusive, 9), (LockMode::Shared, 10)]
                 .map(|(mode, number)| format!("{}{number:010}", prefix(mode, "host-1/2/x.0")))
                 .to_vec();
-        let queue = queue(LockMode::Exclusive, &children).unwrap();
+        let queue = queue(LockMode::Exclusive, &children, &[]).unwrap();
         let modes: Vec<LockMode> = queue.requests().iter().map(|request| request.mode).collect();
         assert_eq!(modes, [LockMode::Exclusive, LockMode::Shared, LockMode::Shared]);
         assert_eq!(queue.requests()[0].id, children[1]);
         let permits = [format!("{}0000000001", prefix(permit, "h"))];
-        assert_eq!(super::queue(permit, &permits).unwrap().requests()[0].mode, permit);
+        assert_eq!(super::queue(permit, &permits, &[]).unwrap().requests()[0].mode, permit);
         for strange in ["", "x", "x.", "x.h-", "q.h-1", "x.h-y"] {
-            assert_eq!(super::queue(permit, &[strange.to_owned()]), None, "{strange:?}");
+            assert_eq!(super::queue(permit, &[strange.to_owned()], &[]), None, "{strange:?}");
         }
+    }
+
+    #[test]
+    fn names_of_detached_holds_are_recognized_by_their_owner() {
+        for (mode, name) in [
+            (LockMode::Exclusive, "dx.web-3%2E%2F"),
+            (LockMode::Shared, "ds.web-3%2E%2F"),
+            (LockMode::Permit { of: 3 }, "dp.web-3%2E%2F"),
+        ] {
+            assert_eq!(detached(mode, "web-3./"), name);
+            assert!(is_detached_for(name, "web-3./") && !is_detached_for(name, "web-3"));
+            // As versions of this engine that do not know detached holds see it.
+            assert!(!["x", "s", "p"].contains(&name.split_once('.').unwrap().0));
+        }
+        assert!(!is_detached(&format!("{}0000000001", prefix(LockMode::Exclusive, "dx.a"))));
     }
 
     #[test]

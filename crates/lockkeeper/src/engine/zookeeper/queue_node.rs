@@ -1,16 +1,20 @@
 //! One acquisition: its node, and its position in the queue.
 
-use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, retry, unavailable};
+use super::detached;
+use super::ensemble::{Ensemble, Session, is_passing, is_session_end, retry, unavailable};
 use super::nodes::{self, LockNode};
-use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, mode_mismatch};
-use crate::engine::{Acquired, BoxFuture, Hold, Request, WhenBusy};
+use super::own_node::{DeletionWatch, find, remove, renew};
+use crate::engine::request_queue::{
+    DetachedRecord, RequestQueue, RequestRecord, WatchedChange, mode_mismatch,
+};
+use crate::engine::{Acquired, BoxFuture, Detach, Hold, Request, WhenBusy};
 use crate::info::{LockMode, now_ms};
-use crate::lease::{self, Lease, NotRenewed, Renewal};
+use crate::lease::{self, Lease, LeaseTime, Renewal};
 use crate::{Error, Fence, LockName, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use zookeeper_client::{Client, CreateMode, Error as ZkError, EventType};
+use zookeeper_client::{CheckWriteError, Client, CreateMode, Error as ZkError, EventType};
 
 /// A node, and the obligation to remove it. Dropping the claim removes the node in the background.
 struct QueueNode {
@@ -29,6 +33,27 @@ struct QueueNode {
     /// The runtime on which `drop` spawns the removal.
     runtime: Handle,
     given_up: bool,
+    /// Set when the lock is granted: the zxid of our node, and its record.
+    granted: Option<(i64, RequestRecord)>,
+    stored: Stored,
+}
+
+/// The persistent node of a detached hold.
+#[derive(Clone, Default)]
+struct Stored {
+    /// The path of the node, if it was requested.
+    path: Option<String>,
+    /// The deadline, once the node exists.
+    ends: Option<LeaseTime>,
+}
+
+/// The queue as it was read.
+struct Seen {
+    /// The type of the lock.
+    lock: LockMode,
+    queue: RequestQueue,
+    /// The first deadline of a detached hold.
+    next_end: Option<LeaseTime>,
 }
 
 /// Acquires a lock by the recipe in the parent module.
@@ -37,8 +62,8 @@ pub(super) async fn acquire(
     request: Request,
     when_busy: WhenBusy,
 ) -> Result<Option<Acquired>> {
-    let record =
-        RequestRecord { name: request.name.to_string(), mode: request.mode, tag: request.tag, held_ms: None };
+    let (name, mode, tag) = (request.name.to_string(), request.mode, request.tag);
+    let record = RequestRecord { name, mode, tag, held_ms: None, detached: None };
     // Reject a record that is too long BEFORE anything is sent.
     let json = record.to_json()?;
     let session = ensemble.session(request.ttl).await?;
@@ -56,18 +81,21 @@ pub(super) async fn acquire(
         runtime: Handle::current(),
         // No request has been sent yet, so there is no node to remove.
         given_up: true,
+        granted: None,
+        stored: Stored::default(),
         session,
     };
     if when_busy == WhenBusy::Try && !node.current_queue().await?.has_room_for(node.mode) {
         return Ok(None);
     }
-    let (zxid, queue) = node.join_queue(&json).await?;
+    let (zxid, seen) = node.join_queue(&json).await?;
     node.keep_session();
-    if when_busy == WhenBusy::Try && !node.position(&queue).is_some_and(|i| queue.may_hold(i)) {
+    let queue = &seen.queue;
+    if when_busy == WhenBusy::Try && !node.position(queue).is_some_and(|i| queue.may_hold(i)) {
         Box::new(node).release().await?;
         return Ok(None);
     }
-    node.enter(zxid, queue, record).await.map(Some)
+    node.enter(zxid, seen, record).await.map(Some)
 }
 
 impl QueueNode {
@@ -77,25 +105,33 @@ impl QueueNode {
 
     /// The current queue; an error if the name is in use as another type of lock.
     async fn current_queue(&self) -> Result<RequestQueue> {
-        let (lock, queue) = self.read_queue().await?;
+        let Seen { lock, queue, .. } = self.read_queue().await?;
         match lock.same_lock_as(self.mode) || queue.requests().is_empty() {
             true => Ok(queue),
             false => Err(mode_mismatch(&self.name, lock, self.mode)),
         }
     }
 
-    /// The type of the lock, and its queue.
-    async fn read_queue(&self) -> Result<(LockMode, RequestQueue)> {
+    /// Reads the queue, and removes detached holds whose time is over.
+    async fn read_queue(&self) -> Result<Seen> {
         let path = self.lock.path();
         let ask = || {
             let (data, children) = (self.client().get_data(path), self.client().list_children(path));
             async { Ok((data.await?.0, children.await?)) }
         };
+        let none = || Seen { lock: self.mode, queue: RequestQueue::default(), next_end: None };
         let (data, children) = match self.leased(ask).await? {
-            Err(ZkError::NoNode) => return Ok((self.mode, RequestQueue::default())),
+            Err(ZkError::NoNode) => return Ok(none()),
             answer => answer.map_err(|e| self.ensemble.refused(&e))?,
         };
-        let seen = nodes::lock_mode(&data).and_then(|lock| Some((lock, nodes::queue(lock, &children)?)));
+        let names: Vec<&String> = children.iter().filter(|child| nodes::is_detached(child)).collect();
+        let live = self.leased(|| detached::live(self.client(), &self.lock, &data, &names)).await?;
+        let live = live.map_err(|e| self.ensemble.refused(&e))?;
+        let next_end = live.iter().map(|hold| hold.ends).min();
+        let seen = nodes::lock_mode(&data).and_then(|lock| {
+            let queue = nodes::queue(lock, &children, &live)?;
+            Some(Seen { lock, queue, next_end })
+        });
         seen.ok_or_else(|| {
             unavailable(format!(
                 "the node {path} or one below it is not Lockkeeper's; delete it or use another path"
@@ -104,12 +140,13 @@ impl QueueNode {
     }
 
     /// Creates our node under a lock's node of the right type. Returns its zxid, and the queue that contains it.
-    async fn join_queue(&mut self, json: &[u8]) -> Result<(i64, RequestQueue)> {
+    async fn join_queue(&mut self, json: &[u8]) -> Result<(i64, Seen)> {
         loop {
             let zxid = self.create(json).await?;
-            let (lock, queue) = self.read_queue().await?;
+            let seen = self.read_queue().await?;
+            let (lock, queue) = (seen.lock, &seen.queue);
             if lock.same_lock_as(self.mode) {
-                return Ok((zxid, queue));
+                return Ok((zxid, seen));
             }
             // The lock's node is of another type. It is either a leftover of an idle lock, or in use.
             self.remove().await?;
@@ -174,7 +211,15 @@ impl QueueNode {
     /// Starts the renewal of the session and the watch on our node.
     fn keep_session(&mut self) {
         let (session, own) = (self.session.clone(), self.own_path());
-        self.deletion_watch = Some(DeletionWatch::start(self));
+        let own_name = self.own.as_deref().unwrap_or_default();
+        let watch = DeletionWatch::start(
+            session.clone(),
+            self.lock.clone(),
+            self.lease.clone(),
+            &self.prefix,
+            own_name,
+        );
+        self.deletion_watch = Some(watch);
         let believed = session.believed;
         self.renewal = Some(lease::keep_renewed(self.lease.clone(), believed, move || {
             let (session, own) = (session.clone(), own.clone());
@@ -183,18 +228,22 @@ impl QueueNode {
     }
 
     /// Waits for the grant, and makes sure that our node still exists then.
-    async fn enter(self, zxid: i64, mut queue: RequestQueue, mut record: RequestRecord) -> Result<Acquired> {
+    async fn enter(mut self, zxid: i64, mut seen: Seen, mut record: RequestRecord) -> Result<Acquired> {
         let mut waited = false;
         loop {
-            let Some(i) = self.position(&queue) else { return Err(self.session_lost("its node is gone")) };
+            let queue = &seen.queue;
+            let Some(i) = self.position(queue) else { return Err(self.session_lost("its node is gone")) };
             match queue.watched_by(i) {
                 Some(watched) if !queue.may_hold(i) => {
                     waited = true;
-                    self.until_change(watched).await?;
+                    tokio::select! {
+                        changed = self.until_change(watched) => changed?,
+                        () = until(seen.next_end) => {}
+                    }
                 }
                 _ => break,
             }
-            queue = self.read_queue().await?.1;
+            seen = self.read_queue().await?;
         }
         if waited {
             record.held_ms = Some(now_ms());
@@ -207,8 +256,9 @@ impl QueueNode {
             }
         }
         if !self.lease.is_valid() {
-            return Err(self.session_lost(&self.lease.lost().await));
+            return Err(self.session_lost(&self.lease.lost().await.to_string()));
         }
+        self.granted = Some((zxid, record));
         let (fence, lease) = (Fence::new(zxid.unsigned_abs()), self.lease.clone());
         let ttl = Some(self.session.believed);
         Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
@@ -237,6 +287,8 @@ impl QueueNode {
             version = stat.version;
             let event = self.while_leased(async { Ok(watcher.changed().await) }).await?;
             match event.event_type {
+                // A detached hold has a new deadline.
+                EventType::NodeDataChanged if nodes::is_detached(&request.id) => return Ok(()),
                 EventType::NodeDataChanged if !entering_counts => {}
                 _ => return Ok(()),
             }
@@ -294,7 +346,7 @@ impl QueueNode {
     async fn while_leased<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
-            reason = self.lease.lost() => Err(self.session_lost(&reason)),
+            loss = self.lease.lost() => Err(self.session_lost(&loss.to_string())),
             result = work => result,
         }
     }
@@ -311,134 +363,123 @@ impl QueueNode {
     }
 }
 
-impl Hold for QueueNode {
-    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move {
-            self.renewal = None;
-            self.deletion_watch = None;
-            let reason = if !self.lease.is_valid() {
-                // No confirmation to wait for: `drop` does the rest.
-                self.lease.lost().await
-            } else if self.remove().await? {
-                self.given_up = true;
-                return Ok(());
-            } else {
-                self.given_up = true;
-                "its node or session had ended before the release".into()
+impl QueueNode {
+    /// Creates the persistent node: see [`super::detached`].
+    async fn detach(&mut self, detach: Detach) -> Result<bool> {
+        let Some((zxid, mut record)) = self.granted.clone() else { return Ok(false) };
+        // A hold of the same owner whose time is over does not count.
+        self.read_queue().await?;
+        record.detached = Some(DetachedRecord::new(&detach, zxid.unsigned_abs()));
+        let (json, own) = (record.to_json()?, self.own_path());
+        let path = self.lock.child(&nodes::detached(self.mode, &detach.owner));
+        let options = self.ensemble.options(CreateMode::Persistent);
+        // BEFORE the first request, so that `drop` removes it.
+        self.stored.path = Some(path.clone());
+        loop {
+            let create = || {
+                let mut writer = self.client().new_check_writer(&own, None)?;
+                writer.add_create(&path, &json, &options)?;
+                Ok::<_, ZkError>(writer.commit())
             };
-            Err(Error::Lost { name: self.name.to_string(), reason })
-        })
+            let commit = create().map_err(|e| self.failed(&e))?;
+            let error = match self.while_leased(async { Ok(commit.await) }).await? {
+                Ok(_) => break,
+                Err(CheckWriteError::CheckFailed { .. }) => return Err(self.session_lost("its node is gone")),
+                Err(error) => ZkError::from(error),
+            };
+            match error {
+                ZkError::NodeExists => {
+                    // The first of two requests, whose reply was lost, may have created it.
+                    let is_ours = self.leased(|| detached::is_of(self.client(), &path, &record.tag.holder));
+                    if is_ours.await?.map_err(|e| self.failed(&e))? {
+                        break;
+                    }
+                    self.stored.path = None;
+                    return Ok(false);
+                }
+                error if is_passing(&error) => {}
+                error => return Err(self.failed(&error)),
+            }
+        }
+        self.stored.ends = Some(lease::now().plus(detach.lasts));
+        Ok(true)
+    }
+
+    /// What has to be removed at the end of the hold, apart from the ephemeral node: the path of the persistent one,
+    /// and its holder. Nothing, if the hold stays until its deadline.
+    fn stored_to_remove(&mut self) -> Option<(String, String)> {
+        let Stored { path, ends } = std::mem::take(&mut self.stored);
+        let stays = ends.is_some_and(|ends| ends.left().is_some());
+        let holder = self.granted.as_ref().map(|(_, record)| record.tag.holder.clone());
+        path.filter(|_| !stays).zip(holder)
+    }
+
+    async fn end(mut self: Box<Self>, stays: bool) -> Result<()> {
+        self.renewal = None;
+        self.deletion_watch = None;
+        if !stays {
+            self.stored.ends = None;
+        }
+        let reason = if !self.lease.is_valid() {
+            // No confirmation to wait for: `drop` does the rest.
+            self.lease.lost().await.to_string()
+        } else {
+            if let Some((path, holder)) = self.stored_to_remove() {
+                let removed = self.leased(|| detached::remove(self.client(), &path, &holder)).await?;
+                removed.map_err(|e| self.failed(&e))?;
+            }
+            let removed = self.remove().await?;
+            self.given_up = true;
+            if removed {
+                return Ok(());
+            }
+            "its node or session had ended before the release".into()
+        };
+        Err(Error::Lost { name: self.name.to_string(), reason })
+    }
+}
+
+/// Resolves at a reading of the lease clock; never without one.
+async fn until(time: Option<LeaseTime>) {
+    match time {
+        Some(time) => lease::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Hold for QueueNode {
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(true))
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end(false))
+    }
+
+    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(QueueNode::detach(self, detach))
     }
 }
 
 impl Drop for QueueNode {
     /// Removes the node in the background while the session lasts. If the runtime is gone, the session is not kept
-    /// alive either, and its end removes the node.
+    /// alive either, and its end removes the node. A detached hold stays until its deadline.
     fn drop(&mut self) {
-        if !self.given_up {
-            let (session, lock) = (self.session.clone(), self.lock.clone());
-            let (prefix, own) = (std::mem::take(&mut self.prefix), self.own.take());
-            self.runtime.spawn(async move { remove(&session.client, &lock, &prefix, &own).await });
+        if self.given_up {
+            return;
         }
+        let stored = self.stored_to_remove();
+        let (session, lock) = (self.session.clone(), self.lock.clone());
+        let (prefix, own) = (std::mem::take(&mut self.prefix), self.own.take());
+        self.runtime.spawn(async move {
+            if let Some((path, holder)) = stored {
+                detached::remove(&session.client, &path, &holder).await?;
+            }
+            remove(&session.client, &lock, &prefix, &own).await
+        });
     }
 }
 
 fn timeout_of(session: &Session) -> Duration {
     session.client.session_timeout()
-}
-
-/// The name of the child that begins with `prefix`.
-async fn find(client: &Client, lock: &LockNode, prefix: &str) -> Result<Option<String>, ZkError> {
-    match fresh_children(client, lock.path()).await {
-        Err(ZkError::NoNode) => Ok(None),
-        children => Ok(children?.into_iter().find(|child| child.starts_with(prefix))),
-    }
-}
-
-/// Removes a node, whether its name is known or not. Returns true if this call did, false if it did not exist.
-async fn remove(
-    client: &Client,
-    lock: &LockNode,
-    prefix: &str,
-    own: &Option<String>,
-) -> Result<bool, ZkError> {
-    // Requests of a session are executed in order: a creation without a reply so far is executed before this.
-    let name = match own {
-        Some(name) => name.clone(),
-        None => match retry(|| find(client, lock, prefix)).await? {
-            Some(name) => name,
-            None => return Ok(false),
-        },
-    };
-    let path = lock.child(&name);
-    let mut asked = false;
-    let delete = || {
-        let again = std::mem::replace(&mut asked, true);
-        let deleted = client.delete(&path, None);
-        async move {
-            match deleted.await {
-                Ok(()) => Ok(true),
-                // In a repeated request: the first one may have been executed.
-                Err(ZkError::NoNode) => Ok(again),
-                Err(error) => Err(error),
-            }
-        }
-    };
-    retry(delete).await
-}
-
-/// Sends one renewal. The parent module explains why a ping is not enough.
-async fn renew(client: &Client, own: &str) -> Result<(), NotRenewed> {
-    let (synced, stat) = (client.sync(own), client.check_stat(own));
-    let seen = async {
-        synced.await?;
-        stat.await
-    };
-    match seen.await {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(NotRenewed::Gone("its node is gone".into())),
-        Err(error) if is_session_end(&error) => Err(NotRenewed::Gone(error.to_string())),
-        Err(_) => Err(NotRenewed::TryAgain),
-    }
-}
-
-/// A task that watches our own node, so that its deletion by another client or the end of the session is noticed at
-/// once. It also removes the node of a hold that is lost and not yet dropped, since the session may continue.
-struct DeletionWatch(tokio::task::AbortHandle);
-
-impl DeletionWatch {
-    fn start(node: &QueueNode) -> DeletionWatch {
-        let (session, lock, lease) = (node.session.clone(), node.lock.clone(), node.lease.clone());
-        let (prefix, own, path) = (node.prefix.clone(), node.own.clone(), node.own_path());
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                reason = until_gone(&session.client, &path) => lease.lose(reason),
-                _ = lease.lost() => {
-                    // The holder was promised this time to stop.
-                    tokio::time::sleep(lease.valid_for()).await;
-                    let _ = remove(&session.client, &lock, &prefix, &own).await;
-                }
-            }
-        });
-        DeletionWatch(task.abort_handle())
-    }
-}
-
-/// Resolves with the reason when the node is gone.
-async fn until_gone(client: &Client, path: &str) -> String {
-    loop {
-        match retry(|| client.check_and_watch_stat(path)).await {
-            Ok((Some(_), watcher)) => {
-                watcher.changed().await;
-            }
-            Ok((None, _)) => return "its node was deleted by another client".into(),
-            Err(error) => return error.to_string(),
-        }
-    }
-}
-
-impl Drop for DeletionWatch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
