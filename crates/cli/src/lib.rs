@@ -31,6 +31,7 @@ enum Command {
     #[command(name = commands::supervise::DIE_WITH_PARENT, hide = true)]
     DieWithParent(commands::supervise::DieWithParent),
     Elect(commands::elect::Args),
+    Hold(commands::hold::Hold),
     Locks(commands::locks::Args),
     #[cfg(feature = "daemon")]
     #[command(flatten)]
@@ -89,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::DieWithParent(args) => commands::supervise::die_with_parent(args),
         Command::Elect(args) => commands::elect::run(args),
+        Command::Hold(command) => command.run(),
         Command::Locks(args) => commands::locks::run(args),
         #[cfg(feature = "daemon")]
         Command::Daemon(command) => command.run(),

@@ -10,6 +10,17 @@ const SHOWN_METADATA: [&str; 2] = ["command", "purpose"];
 /// Describes a participant: `pid 123 on host (pg_dump: nightly backup) for 3 s`.
 pub fn participant(participant: &Participant) -> String {
     let tag = &participant.tag;
+    let kept = match &participant.detached {
+        Some(detached) if detached.owner == tag.holder => {
+            format!(", kept for at least {} more", age(detached.left()))
+        }
+        // The hold does not depend on the process that acquired it.
+        Some(detached) => {
+            let (owner, left) = (Printable(&detached.owner), age(detached.left()));
+            return format!("{owner} for {}, and for {left} more unless released", age(participant.age()));
+        }
+        None => String::new(),
+    };
     // A client of the HTTP or etcd API has no known process.
     if tag.pid == 0 {
         return format!("{} for {}", Printable(&tag.holder), age(participant.age()));
@@ -17,7 +28,8 @@ pub fn participant(participant: &Participant) -> String {
     let shown: Vec<&str> =
         SHOWN_METADATA.iter().filter_map(|key| Some(tag.metadata.get(*key)?.as_str())).collect();
     let shown = if shown.is_empty() { String::new() } else { format!(" ({})", Printable(&shown.join(": "))) };
-    format!("pid {} on {}{shown} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
+    let (host, age) = (Printable(&tag.host), age(participant.age()));
+    format!("pid {} on {host}{shown} for {age}{kept}", tag.pid)
 }
 
 /// The fence and the time to live of a hold, if it has them: ` with fence 7, time to live 1200 ms`.

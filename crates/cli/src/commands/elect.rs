@@ -23,6 +23,8 @@ pub struct Args {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
+    on_lost: supervise::OnLost,
+    #[command(flatten)]
     credentials: supervise::Credentials,
     #[command(flatten)]
     on: On,
@@ -35,6 +37,9 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
+    if let Err(error) = args.on_lost.check() {
+        return error.report();
+    }
     match block_on(run_async(args)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => CliError::Lock(error).report(),
@@ -56,5 +61,5 @@ async fn run_async(args: Args) -> Result<ExitCode, Error> {
     if args.verbose {
         eprintln!("lockkeeper: elected in `{}`{}", args.name, describe::fence_and_ttl(&leadership));
     }
-    Ok(supervise::run(leadership.into_guard(), &args.command, args.credentials).await)
+    Ok(supervise::run(leadership.into_guard(), &args.command, args.credentials, args.on_lost).await)
 }

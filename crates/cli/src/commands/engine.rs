@@ -28,6 +28,11 @@ pub struct OnDaemon {
 }
 
 impl OnDaemon {
+    /// The option for a command that works on any engine, too.
+    pub fn any_engine(self) -> On {
+        On { url: self.url }
+    }
+
     /// Connects to the daemon on this machine, unless a URL is configured.
     ///
     /// A configured URL of another engine is an error and not a reason to fall back to the local daemon: an operator

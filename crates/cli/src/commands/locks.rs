@@ -87,7 +87,7 @@ fn show(locks: &[LockInfo], json: bool) -> String {
     table.set_header(["LOCK", "", "FENCE", "FOR", "KIND", "PID", "HOST", "COMMAND"]);
     for lock in locks {
         for holder in &lock.holders {
-            table.add_row(row(&lock.name, "held", holder));
+            table.add_row(row(&lock.name, &held(holder), holder));
         }
         for (i, waiter) in lock.waiters.iter().enumerate() {
             table.add_row(row(&lock.name, &format!("waits {}", i + 1), waiter));
@@ -97,13 +97,23 @@ fn show(locks: &[LockInfo], json: bool) -> String {
     lines.join("\n")
 }
 
+/// The state of a holder: `held`, or `held, 9 min 58 s left` if the hold has a deadline of its own.
+fn held(holder: &Participant) -> String {
+    match &holder.detached {
+        Some(detached) => format!("held, {} left", describe::age(detached.left())),
+        None => "held".into(),
+    }
+}
+
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
     let tag = &participant.tag;
     let purpose = ["purpose", "command", "value"].iter().find_map(|key| tag.metadata.get(*key));
-    // Clients of a daemon's HTTP or etcd API have no known process.
-    let (pid, host) = match tag.pid {
-        0 => (String::new(), tag.holder.clone()),
-        pid => (pid.to_string(), tag.host.clone()),
+    let owner = participant.detached.as_ref().map(|detached| &detached.owner);
+    // Clients of a daemon's HTTP or etcd API have no known process, and holds for an owner have none.
+    let (pid, host) = match (tag.pid, owner.filter(|owner| **owner != tag.holder)) {
+        (_, Some(owner)) => (String::new(), owner.clone()),
+        (0, None) => (String::new(), tag.holder.clone()),
+        (pid, None) => (pid.to_string(), tag.host.clone()),
     };
     // Names and tags may come from engines that other users can write to: a terminal must not interpret them.
     let shown = |text: &str| Printable(text).to_string();
@@ -150,7 +160,7 @@ mod tests {
         let participant = |pid| {
             let metadata = [(String::from("command"), String::from(text))].into();
             let tag = Tag { holder: text.into(), host: text.into(), pid, since_ms: 5, metadata };
-            Participant { tag, mode: LockMode::Exclusive, since_ms: 5, fence: None }
+            Participant { tag, mode: LockMode::Exclusive, since_ms: 5, fence: None, detached: None }
         };
         let holders = vec![participant(0), participant(9)];
         LockInfo { name: text.into(), holders, waiters: vec![participant(9)] }

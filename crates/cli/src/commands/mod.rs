@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod elect;
 #[cfg(feature = "tool")]
 pub mod generate;
+pub mod hold;
 #[cfg(feature = "lab")]
 pub mod lab;
 pub mod locks;

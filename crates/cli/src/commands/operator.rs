@@ -28,16 +28,23 @@ pub struct Status {
     on: OnDaemon,
 }
 
-/// Revoke a lock from its holders
+/// Release the hold of an owner (--as), or revoke a lock from its holders (--force)
 ///
-/// The holders are notified, and the next holder gets a higher fence, so that a resource that checks fences rejects
-/// later writes of the old ones. The lock is free once the holder confirms that it has stopped, or when its lease has
-/// expired.
+/// With --as, the hold that `lockkeeper hold` has acquired for this owner ends, on any engine. A lock that is kept by
+/// `lockkeeper run --at-least` after its command has ended is such a hold, too; its owner is the holder's id, which
+/// `lockkeeper locks --json` shows.
+///
+/// With --force, on a daemon, the holders are notified, and the next holder gets a higher fence, so that a resource
+/// that checks fences rejects later writes of the old ones. The lock is free once the holder confirms that it has
+/// stopped, or when its lease has expired.
 #[derive(clap::Args)]
 pub struct Release {
     /// The lock's name
     name: String,
-    /// Confirm, although a client may be working under the lock
+    /// Release the hold of this owner, which has no process
+    #[arg(long = "as", value_name = "OWNER", conflicts_with = "force")]
+    owner: Option<String>,
+    /// Revoke the lock, although a client may be working under it
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -58,7 +65,10 @@ pub struct Leave {
 #[derive(Debug, thiserror::Error)]
 enum OperatorError {
     /// A lock is to be revoked without a confirmation.
-    #[error("a client may be working under the lock: see `lockkeeper locks`, and confirm with --force")]
+    #[error(
+        "a client may be working under the lock: see `lockkeeper locks`, and confirm with --force; \
+         to release a hold without a process, name its owner with --as"
+    )]
     NotConfirmed,
     /// The lock that is to be revoked is free.
     #[error("`{name}` has no holder")]
@@ -165,6 +175,9 @@ impl Release {
     }
 
     fn revoke(self) -> Result<ExitCode, CliError> {
+        if let Some(owner) = self.owner {
+            return super::hold::release(self.name, owner, self.on.any_engine());
+        }
         if !self.force {
             return Err(CliError::usage(OperatorError::NotConfirmed));
         }

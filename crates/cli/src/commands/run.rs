@@ -18,11 +18,20 @@ itself needs --on, or --keep-credentials on the outer `lockkeeper run`.
 
 Observers of the lock see the name of the program and --purpose, but no arguments, which may be secrets.
 
-When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL before the lock
-can be granted again. Processes that a service starts for the command, such as containers, are not found.
+A job that cron starts on ten machines, and that one of them runs:
 
-Exit codes: the command's own; 128+N if signal N ended it; 1 if the lock was not granted in time (or -E);
-64 wrong usage; 69 the command or the engine cannot be used; 79 the lock was lost and the command stopped.")]
+  lockkeeper run --at-least 10m --skip nightly --on URL -- ./job
+
+--at-least has to be longer than the clocks of the machines differ, and shorter than the time between two starts.
+
+When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL after --grace, but
+before the lock can be granted again: for a lease that was not renewed, that is a fifth of the time to live, at most 5 s;
+for a forced release, the rest of the lease. Processes that a service starts for the command, such as containers, are
+not found. With --on-lost warn or ignore the command is not stopped, and another client can run at the same time.
+
+Exit codes: the command's own, also if the lock was lost and --on-lost is warn or ignore; 128+N if signal N ended it;
+1 if the lock was not granted in time (or -E; 0 with --skip); 64 wrong usage; 69 the command or the engine cannot be
+used; 79 the lock was lost and the command stopped.")]
 pub struct Args {
     /// Fail at once if the lock is not free
     #[arg(short, long, alias = "nb", conflicts_with = "timeout")]
@@ -39,16 +48,24 @@ pub struct Args {
     /// Request one of K permits
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
-    /// Request a time to live of the hold without renewal, on engines where holds expire; a cluster's lease overrides
-    /// it
+    /// Request a time to live of the hold without renewal, on engines where holds expire; a cluster has limits for it
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
+    /// Keep the lock for at least this time after it was granted, even if CMD ends early, or this machine dies: the
+    /// same job on several machines runs once in this time; a cluster limits it to its longest time to live
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    at_least: Option<Duration>,
+    /// If another client holds the lock (after --timeout, if given), exit with code 0 and print nothing
+    #[arg(long, conflicts_with_all = ["nonblock", "conflict_exit_code"])]
+    skip: bool,
     /// Exit code when the lock is not granted in time
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::CONFLICT)]
     conflict_exit_code: u8,
     /// A purpose, which observers of the lock see beside the program's name
     #[arg(long, value_name = "TEXT")]
     purpose: Option<String>,
+    #[command(flatten)]
+    on_lost: supervise::OnLost,
     #[command(flatten)]
     credentials: supervise::Credentials,
     /// Run CMD with `/bin/sh -c`; CMD is then one argument, a command line for the shell
@@ -85,6 +102,9 @@ pub fn run(args: Args) -> ExitCode {
         // `sh -c` would use them as positional parameters: `-c a -- echo one two` would print an empty line.
         return CliError::usage(SeveralArguments { given: args.command.len() }).report();
     }
+    if let Err(error) = args.on_lost.check() {
+        return error.report();
+    }
     match block_on(run_async(args)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => CliError::Lock(error).report(),
@@ -94,6 +114,7 @@ pub fn run(args: Args) -> ExitCode {
 
 async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
     let url = std::mem::take(&mut args.on).resolve()?;
+    args.nonblock |= args.skip && args.timeout.is_none();
     if args.nonblock && url.scheme() == Some("lockkeeper") {
         refuse_without_majority(&url).await?;
     }
@@ -104,9 +125,10 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
             if args.verbose {
                 eprintln!("lockkeeper: holding `{}`{}", args.name, describe::fence_and_ttl(&guard));
             }
-            Ok(supervise::run(guard, &supervise::command_line(&args.command, args.shell), args.credentials)
-                .await)
+            let command_line = supervise::command_line(&args.command, args.shell);
+            Ok(supervise::run(guard, &command_line, args.credentials, args.on_lost).await)
         }
+        None if args.skip => Ok(ExitCode::SUCCESS),
         None => {
             if !args.quiet {
                 let holder = describe::holders(&locks.inspect(args.name.as_str()).await?);
@@ -165,8 +187,12 @@ fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
         Ok(trace) => request.metadata("traceparent", trace),
         Err(_) => request,
     };
-    match args.ttl {
+    let request = match args.ttl {
         Some(ttl) => request.ttl(ttl),
+        None => request,
+    };
+    match args.at_least {
+        Some(at_least) => request.at_least(at_least),
         None => request,
     }
 }

@@ -1,10 +1,11 @@
 //! The supervision of a command under a lock: signals are forwarded to it, and it is stopped, with all processes that
-//! it has started, when the lock is lost.
+//! it has started, when the lock is lost, unless `--on-lost` lets it run.
 
-use super::engine;
 use super::process_tree::ProcessTree;
-use crate::exit;
-use lockkeeper::Guard;
+use super::{duration, engine};
+use crate::exit::{self, CliError};
+use lockkeeper::{Guard, Loss};
+use lockkeeper_text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -16,8 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The divisor for the part of the remaining hold that is reserved for SIGKILL to take effect.
 const KILL_RESERVE: u32 = 4;
 
-/// The limit on the time between SIGTERM and SIGKILL, however long the hold is still safe.
-const GRACE_MAX: Duration = Duration::from_secs(60);
+/// The default time between SIGTERM and SIGKILL, if the hold is safe for that long.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// The first and the longest interval at which /proc is read while processes end; reading it costs milliseconds on a
 /// busy machine.
@@ -100,8 +101,57 @@ impl Credentials {
     }
 }
 
+/// The reaction to the loss of the lock.
+#[derive(clap::Args, Clone, Copy)]
+pub struct OnLost {
+    /// What happens to CMD when the lock is lost while it runs
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t = LossAction::Term)]
+    on_lost: LossAction,
+    /// Time between SIGTERM and SIGKILL when the lock is lost; shortened to three quarters of the time for which no
+    /// other client can be granted the lock [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    grace: Option<Duration>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum LossAction {
+    /// Stop it, with SIGTERM and then SIGKILL; the exit code is 79
+    Term,
+    /// Print a warning and let it run; the exit code is its own
+    Warn,
+    /// Let it run; the exit code is its own
+    Ignore,
+}
+
+/// `--grace` for a command that is not stopped.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--grace applies to --on-lost term: a command that is not stopped needs no time to stop; leave one of them out"
+)]
+struct GraceWithoutStop;
+
+impl OnLost {
+    /// Rejects flags that contradict each other.
+    pub fn check(self) -> Result<(), CliError> {
+        match self.on_lost != LossAction::Term && self.grace.is_some() {
+            true => Err(CliError::usage(GraceWithoutStop)),
+            false => Ok(()),
+        }
+    }
+
+    /// The time between SIGTERM and SIGKILL if no other client can be granted the lock for `left`.
+    fn grace(self, left: Duration) -> Duration {
+        self.grace.unwrap_or(GRACE).min(left - left / KILL_RESERVE)
+    }
+}
+
 /// Runs a command under a guard, and releases the lock afterwards.
-pub async fn run(guard: Guard, command_line: &[OsString], credentials: Credentials) -> ExitCode {
+pub async fn run(
+    guard: Guard,
+    command_line: &[OsString],
+    credentials: Credentials,
+    on_lost: OnLost,
+) -> ExitCode {
     let forwarded = match Forwarded::listen() {
         Ok(forwarded) => forwarded,
         Err(error) => return cannot_run(&format!("cannot listen for signals: {error}")),
@@ -119,15 +169,20 @@ pub async fn run(guard: Guard, command_line: &[OsString], credentials: Credentia
     let child = match spawned {
         Ok(child) => child,
         Err(error) => {
+            // No command has run, so another client may run its own, also within `--at-least`.
+            let _ = guard.release_early().await;
             return cannot_run(&format!("cannot run `{}`: {error}", command_line[0].to_string_lossy()));
         }
     };
-    let ended = supervise(child, &tree, forwarded, guard.lost(), || guard.valid_for()).await;
+    let ended = supervise(child, &tree, forwarded, on_lost, guard.lost(), || guard.valid_for()).await;
     match (ended, guard.release().await) {
         (Ended::Lost, _) => ExitCode::from(exit::LOST),
         (Ended::ByItself(status), released) => {
-            if let Err(error) = released {
-                eprintln!("lockkeeper: releasing: {error}");
+            match released {
+                // Reported when it happened, if at all.
+                Err(lockkeeper::Error::Lost { .. }) if on_lost.on_lost != LossAction::Term => {}
+                Err(error) => eprintln!("lockkeeper: releasing: {}", Printable(&error.to_string())),
+                Ok(()) => {}
             }
             code(status)
         }
@@ -149,26 +204,34 @@ enum Ended {
     Unknown(std::io::Error),
 }
 
-/// Waits for the child, or stops it and its descendants when `lost` resolves; `left` is the time for which no other
-/// client can be granted the lock.
+/// Waits for the child. When `lost` resolves, stops it and its descendants, or lets it run, as `on_lost` says; `left` is
+/// the time for which no other client can be granted the lock.
 async fn supervise(
     mut child: Child,
     tree: &ProcessTree,
     mut forwarded: Forwarded,
-    lost: impl Future<Output = String>,
+    on_lost: OnLost,
+    lost: impl Future<Output = Loss>,
     left: impl Fn() -> Duration,
 ) -> Ended {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    let mut held = true;
     tokio::pin!(lost);
     loop {
         tokio::select! {
             // A child that ended just before the loss counts as ended by itself.
             biased;
             status = child.wait() => return status.map_or_else(Ended::Unknown, Ended::ByItself),
-            reason = &mut lost => {
-                eprintln!("lockkeeper: the lock is lost, stopping the command: {reason}");
-                stop(&mut child, pid, tree, left()).await;
-                return Ended::Lost;
+            loss = &mut lost, if held => {
+                held = false;
+                let grace = on_lost.grace(left());
+                if let Some(message) = message(on_lost.on_lost, &loss, grace) {
+                    eprintln!("lockkeeper: {message}");
+                }
+                if on_lost.on_lost == LossAction::Term {
+                    stop(&mut child, pid, tree, grace).await;
+                    return Ended::Lost;
+                }
             }
             signal = forwarded.next() => match signal {
                 Signal::CHILD => tree.reap_orphans(pid),
@@ -178,15 +241,31 @@ async fn supervise(
     }
 }
 
-/// Sends SIGTERM to the command and its descendants, then SIGKILL, while no other client can have been granted the
-/// lock.
-async fn stop(child: &mut Child, pid: Option<Pid>, tree: &ProcessTree, left: Duration) {
+/// The message about a loss, on one line, as the cause may quote a server.
+fn message(action: LossAction, loss: &Loss, grace: Duration) -> Option<String> {
+    let loss = loss.to_string();
+    let cause = Printable(&loss);
+    match action {
+        LossAction::Term if grace.is_zero() => {
+            Some(format!("the lock is lost, stopping the command at once: {cause}"))
+        }
+        LossAction::Term => {
+            let seconds = grace.as_secs_f64();
+            Some(format!("the lock is lost, stopping the command (SIGKILL in {seconds:.1} s): {cause}"))
+        }
+        LossAction::Warn => Some(format!("the lock is lost, and the command goes on without it: {cause}")),
+        LossAction::Ignore => None,
+    }
+}
+
+/// Sends SIGTERM to the command and its descendants, and SIGKILL after the grace period, while no other client can have
+/// been granted the lock.
+async fn stop(child: &mut Child, pid: Option<Pid>, tree: &ProcessTree, grace: Duration) {
     // The command itself first and separately: without /proc, it is the only known process.
     send(pid, Signal::TERM);
     tree.signal(Signal::TERM);
     // A stopped process acts on SIGTERM when it is continued.
     tree.signal(Signal::CONT);
-    let grace = (left - left / KILL_RESERVE).min(GRACE_MAX);
     let ended = async {
         let _ = child.wait().await;
         gone(pid, tree, |tree| tree.living().is_empty()).await;
@@ -282,4 +361,59 @@ fn terminal_sent_it_to_the_child_too(signal: Signal) -> bool {
     from_keyboard
         && rustix::termios::tcgetpgrp(rustix::stdio::stdin())
             .is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn on_lost(on_lost: LossAction, grace: Option<Duration>) -> OnLost {
+        OnLost { on_lost, grace }
+    }
+
+    #[test]
+    fn the_grace_period_is_limited_by_what_the_lease_allows() {
+        let second = Duration::from_secs(1);
+        for (asked, left, grace) in [
+            (None, second * 4, second * 3),
+            (None, second * 4000, second * 60),
+            (Some(second), second * 4, second),
+            (Some(second * 10), second * 4, second * 3),
+            (Some(second * 100), second * 4000, second * 100),
+            (Some(second * 10), Duration::ZERO, Duration::ZERO),
+            (Some(Duration::ZERO), second * 4, Duration::ZERO),
+            (Some(second), Duration::MAX, second),
+        ] {
+            assert_eq!(on_lost(LossAction::Term, asked).grace(left), grace, "{asked:?} of {left:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_the_cause_and_the_consequence_on_one_line() {
+        let revoked = Loss::Revoked { by: Some("ada\n\u{1b}[2J".into()) };
+        let of = |action, grace| message(action, &revoked, grace).unwrap_or_default();
+        let by = r"it was released by force by `ada\n\u{1b}[2J`";
+        assert_eq!(
+            of(LossAction::Term, Duration::from_millis(7500)),
+            format!("the lock is lost, stopping the command (SIGKILL in 7.5 s): {by}")
+        );
+        assert_eq!(
+            of(LossAction::Term, Duration::ZERO),
+            format!("the lock is lost, stopping the command at once: {by}")
+        );
+        assert_eq!(
+            of(LossAction::Warn, Duration::ZERO),
+            format!("the lock is lost, and the command goes on without it: {by}")
+        );
+        assert_eq!(of(LossAction::Ignore, Duration::ZERO), "");
+    }
+
+    #[test]
+    fn a_grace_period_is_rejected_for_a_command_that_is_not_stopped() {
+        let grace = Some(Duration::from_secs(1));
+        assert!(on_lost(LossAction::Term, grace).check().is_ok());
+        assert!(on_lost(LossAction::Warn, None).check().is_ok());
+        assert!(on_lost(LossAction::Warn, grace).check().is_err());
+        assert!(on_lost(LossAction::Ignore, grace).check().is_err());
+    }
 }

@@ -1,4 +1,5 @@
 //! End-to-end tests of the commands that every build has.
 
+mod hold;
 mod other_commands;
 mod run;

@@ -111,6 +111,13 @@ fn errors_are_reported_on_one_line() {
         (&["run", "-w", "-1", "a", "--", "true"], "cannot be negative"),
         (&["run", "--ttl", "-5s", "a", "--", "true"], "cannot be negative"),
         (&["run", "--permits", "0", "a", "--", "true"], "0 is not in"),
+        (&["run", "--on-lost", "shrug", "a", "--", "true"], "[possible values: term, warn, ignore]"),
+        (
+            &["run", "--on-lost", "warn", "--grace", "1s", "a", "--", "true"],
+            "--grace applies to --on-lost term",
+        ),
+        (&["elect", "--on-lost", "ignore", "--grace", "1s", "a", "--", "true"], "--on-lost term"),
+        (&["run", "--grace", "-1s", "a", "--", "true"], "cannot be negative"),
         (&["run", "-E", "256", "a", "--", "true"], "256 is not in"),
     ];
     for (args, part) in usage {

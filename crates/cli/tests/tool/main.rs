@@ -3,6 +3,7 @@
 mod generate;
 mod join;
 mod no_majority;
+mod on_daemon;
 mod on_redis;
 mod on_servers;
 mod operator;

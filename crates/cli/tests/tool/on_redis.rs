@@ -1,6 +1,7 @@
 //! `lockkeeper run` on a Redis server, where a lock can be lost.
 #![cfg(feature = "redis")]
 
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -194,6 +195,49 @@ fn a_lost_lock_sends_sigterm_before_sigkill() {
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(79), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "tidy\n");
+}
+
+#[test]
+fn grace_is_the_time_between_sigterm_and_sigkill() {
+    let Some(redis) = Redis::start() else { return };
+    let ready = redis.path("ready");
+    let script = format!("trap '' TERM; echo $$ > '{}'; while :; do sleep 0.01; done", ready.display());
+    let args = ["run", "--ttl", "30s", "--grace", "0", "-c", "a", "--", &script];
+    let run = redis.lockkeeper(&args).spawn().unwrap();
+    pid_in(&ready);
+    redis.signal("KILL");
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(79), "{output:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("the lock is lost, stopping the command at once"), "{error}");
+    assert!(error.contains("refuses connections") && error.lines().count() == 1, "the cause: {error}");
+}
+
+/// With `--on-lost warn` and `ignore`, the command goes on, and its exit code is that of `run`.
+#[test]
+fn a_command_that_is_not_stopped_goes_on_without_the_lock() {
+    let Some(redis) = Redis::start() else { return };
+    let go = redis.path("go");
+    let run = |lock: &str, action: &str| {
+        let ready = redis.path(lock);
+        let (ready, go) = (ready.display(), go.display());
+        let script = format!("echo $$ > '{ready}'; until [ -e '{go}' ]; do sleep 0.01; done; exit 7");
+        let args = ["run", "--ttl", "1s", "--on-lost", action, "-c", lock, "--", &script];
+        redis.lockkeeper(&args).spawn().unwrap()
+    };
+    let (ignores, mut warns) = (run("b", "ignore"), run("a", "warn"));
+    let command = pid_in(&redis.path("a"));
+    pid_in(&redis.path("b"));
+    redis.signal("KILL");
+    let mut said = BufReader::new(warns.stderr.take().unwrap()).lines();
+    let warning = said.next().unwrap().unwrap();
+    assert!(warning.contains("the lock is lost, and the command goes on without it: "), "{warning}");
+    assert!(runs(command), "it is not stopped");
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(warns.wait().unwrap().code(), Some(7));
+    assert_eq!(said.map(Result::unwrap).collect::<Vec<_>>(), [""; 0], "one warning");
+    let output = ignores.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(7), 0), "{output:?}");
 }
 
 /// `run` is the parent of the command's orphans, and must not leave them as zombies.
