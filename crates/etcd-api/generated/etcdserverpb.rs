@@ -95,7 +95,7 @@ pub struct Compare {
     /// The comparison must hold for every key of the range \[key, range_end); empty: the key alone.
     #[prost(bytes = "vec", tag = "64")]
     pub range_end: ::prost::alloc::vec::Vec<u8>,
-    #[prost(oneof = "compare::TargetUnion", tags = "5")]
+    #[prost(oneof = "compare::TargetUnion", tags = "5, 6")]
     pub target_union: ::core::option::Option<compare::TargetUnion>,
 }
 /// Nested message and enum types in `Compare`.
@@ -191,6 +191,8 @@ pub mod compare {
     pub enum TargetUnion {
         #[prost(int64, tag = "5")]
         CreateRevision(i64),
+        #[prost(int64, tag = "6")]
+        ModRevision(i64),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
