@@ -56,6 +56,7 @@ fn listed() -> impl Iterator<Item = &'static About> {
 }
 
 /// An algorithm that is not in the registry.
+#[cfg(feature = "daemon")]
 #[derive(Debug, thiserror::Error)]
 #[error("there is no algorithm `{algorithm}`; `lockkeeper algorithms` lists them")]
 pub struct UnknownAlgorithm {
@@ -63,6 +64,7 @@ pub struct UnknownAlgorithm {
 }
 
 /// Rejects a mutual exclusion algorithm that is not in the registry.
+#[cfg(feature = "daemon")]
 pub fn refuse_unknown(algorithm: &str) -> Result<(), UnknownAlgorithm> {
     match registry::find(algorithm) {
         Some(_) => Ok(()),
