@@ -7,8 +7,12 @@ use crate::exit::{self, CliError};
 use lockkeeper::{Guard, Loss};
 use lockkeeper_text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -47,9 +51,30 @@ fn command(command_line: &[OsString]) -> Command {
 /// to the next client: the command must have ended by then. So it is started through [`die_with_parent`], whose
 /// setting survives exec(2).
 fn command_that_dies_with_us(command_line: &[OsString]) -> std::io::Result<Command> {
+    find_program(&command_line[0])?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(DIE_WITH_PARENT).arg(std::process::id().to_string()).arg("--").args(command_line);
     Ok(command)
+}
+
+/// Fails if there is no such program. With [`DIE_WITH_PARENT`] it would be missed only after the start of a process, and
+/// the lock would count as used.
+fn find_program(program: &OsStr) -> std::io::Result<()> {
+    let candidates: Vec<PathBuf> = match (program.as_bytes().contains(&b'/'), std::env::var_os("PATH")) {
+        (true, _) => vec![program.into()],
+        (false, Some(path)) => std::env::split_paths(&path).map(|folder| folder.join(program)).collect(),
+        // The system searches its own folders.
+        (false, None) => return Ok(()),
+    };
+    let mut error = ErrorKind::NotFound;
+    for candidate in candidates {
+        match std::fs::metadata(candidate) {
+            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => return Ok(()),
+            Ok(_) => error = ErrorKind::PermissionDenied,
+            Err(_) => {}
+        }
+    }
+    Err(error.into())
 }
 
 /// The hidden subcommand that becomes the command by exec(2).
@@ -406,6 +431,21 @@ mod tests {
             format!("the lock is lost, and the command goes on without it: {by}")
         );
         assert_eq!(of(LossAction::Ignore, Duration::ZERO), "");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_noticed_before_its_process_starts() {
+        for program in ["sh", "/bin/sh"] {
+            assert!(find_program(program.as_ref()).is_ok(), "{program}");
+        }
+        for (program, error) in [
+            ("/no/such/command", ErrorKind::NotFound),
+            ("no-such-command", ErrorKind::NotFound),
+            ("/etc/passwd", ErrorKind::PermissionDenied),
+            ("/etc", ErrorKind::PermissionDenied),
+        ] {
+            assert_eq!(find_program(program.as_ref()).unwrap_err().kind(), error, "{program}");
+        }
     }
 
     #[test]
