@@ -2,7 +2,7 @@
 
 use crate::engine::{BoxFuture, Hold};
 use crate::lease::Lease;
-use crate::{Error, Fence, LockName, Loss, Result};
+use crate::{Error, Fence, HoldState, LockName, Loss, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -94,6 +94,29 @@ impl Guard {
     /// part of it that is left. It is zero if the server has already ended the hold.
     pub async fn lost(&self) -> Loss {
         self.inner.lease.lost().await
+    }
+
+    /// The state of the hold now: held, in jeopardy (the connection is lost, and the hold still valid), or lost.
+    pub fn state(&self) -> HoldState {
+        self.inner.lease.state()
+    }
+
+    /// Resolves with the new state when it is of another kind than `known`; never once the hold is lost. A caller that
+    /// reports the states of a hold passes the one that it has reported last:
+    ///
+    /// ```no_run
+    /// # async fn report(guard: lockkeeper::Guard) {
+    /// use lockkeeper::HoldState;
+    ///
+    /// let mut state = guard.state();
+    /// while !matches!(state, HoldState::Lost(_)) {
+    ///     state = guard.state_changed(&state).await;
+    ///     println!("{}: {state:?}, valid for {:?}", guard.name(), guard.valid_for());
+    /// }
+    /// # }
+    /// ```
+    pub async fn state_changed(&self, known: &HoldState) -> HoldState {
+        self.inner.lease.state_changed(known).await
     }
 
     /// Releases the lock and waits for the confirmation. With reentrant guards, only the last one releases it. With

@@ -15,7 +15,7 @@
 //! A server that *revokes* a hold keeps to the lease that it has granted: the holder is notified at once, and has the
 //! rest of its lease to stop ([`Lease::revoke`]).
 
-use crate::Loss;
+use crate::{HoldState, Loss};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -136,16 +136,43 @@ impl Lease {
         })
     }
 
-    /// Records that a renewal failed. It is the reason for the loss if the lease expires before one succeeds.
+    /// Records that a renewal failed: the hold is in jeopardy until one succeeds. It is the reason for the loss if the
+    /// lease expires before that.
     #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
     pub fn renewal_failed(&self, reason: impl Into<String>) {
         self.0.send_if_modified(|term| {
-            if let Term::Until { failure, .. } = term {
-                *failure = Some(reason.into());
-            }
-            // No caller of `lost` has to wake for this.
-            false
+            let Term::Until { failure, .. } = term else { return false };
+            // Of a series of failures, only the first one changes the state.
+            failure.replace(reason.into()).is_none()
         });
+    }
+
+    /// The state of the hold now.
+    pub fn state(&self) -> HoldState {
+        match self.0.borrow().at(now()) {
+            Term::Forever | Term::Until { failure: None, .. } => HoldState::Held,
+            Term::Until { failure: Some(failure), .. } => HoldState::Jeopardy(failure),
+            Term::Lost { loss, .. } => HoldState::Lost(loss),
+        }
+    }
+
+    /// Resolves with the new state when it is of another kind than `known`.
+    pub async fn state_changed(&self, known: &HoldState) -> HoldState {
+        let mut changed = self.0.subscribe();
+        loop {
+            changed.borrow_and_update();
+            let state = self.state();
+            if std::mem::discriminant(&state) != std::mem::discriminant(known) {
+                return state;
+            }
+            if let HoldState::Lost(_) = state {
+                std::future::pending::<()>().await;
+            }
+            tokio::select! {
+                loss = self.lost() => return HoldState::Lost(loss),
+                _ = changed.changed() => {}
+            }
+        }
     }
 
     /// Ends the lease: the server reported its end, or the session is gone. Another client may hold the lock.
@@ -364,10 +391,35 @@ mod tests {
             other => assert_eq!(other, Loss::Expired),
         }
         let renewed = Lease::expiring(now(), SECOND * 100);
+        assert_eq!(renewed.state(), HoldState::Held);
         renewed.renewal_failed("no answer");
         assert!(renewed.renewed(now(), SECOND * 100));
         let Term::Until { failure, .. } = renewed.0.borrow().clone() else { panic!() };
         assert_eq!(failure, None, "a renewal has succeeded since");
+    }
+
+    #[tokio::test]
+    async fn a_hold_is_in_jeopardy_from_a_failed_renewal_until_one_succeeds_or_it_is_lost() {
+        let lease = Lease::expiring(now(), SECOND * 100);
+        let (failing, jeopardy) = (lease.clone(), HoldState::Jeopardy("no answer".into()));
+        let (state, ()) = tokio::join!(lease.state_changed(&HoldState::Held), async {
+            tokio::task::yield_now().await;
+            failing.renewal_failed("no answer");
+        });
+        assert_eq!(state, jeopardy);
+        assert!(lease.is_valid(), "the hold is still protected");
+        let (state, ()) = tokio::join!(lease.state_changed(&jeopardy), async {
+            tokio::task::yield_now().await;
+            assert!(failing.renewed(now(), SECOND * 100));
+        });
+        assert_eq!(state, HoldState::Held);
+        failing.renewal_failed("no answer");
+        let (state, ()) = tokio::join!(lease.state_changed(&jeopardy), async {
+            tokio::task::yield_now().await;
+            failing.lose("it was deleted");
+        });
+        assert_eq!(state, HoldState::Lost(Loss::Ended("it was deleted".into())));
+        assert_eq!(lease.state(), state);
     }
 
     #[tokio::test]

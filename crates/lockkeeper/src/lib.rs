@@ -44,6 +44,7 @@ pub mod fence;
 #[cfg(test)]
 mod golden;
 mod guard;
+mod hold_state;
 mod info;
 mod lease;
 mod loss;
@@ -59,6 +60,7 @@ pub use engine::{Capabilities, EngineUrl, redact};
 pub use error::{Error, Result};
 pub use fence::Fence;
 pub use guard::Guard;
+pub use hold_state::HoldState;
 pub use info::{Detached, LockInfo, LockMode, Participant, Tag};
 pub use loss::Loss;
 pub use name::LockName;

@@ -19,7 +19,7 @@ pub struct Args {
     /// overrides it
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
-    /// Print a message when elected
+    /// Print a message when elected, and whether the leadership is in jeopardy
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
@@ -61,5 +61,6 @@ async fn run_async(args: Args) -> Result<ExitCode, Error> {
     if args.verbose {
         eprintln!("lockkeeper: elected in `{}`{}", args.name, describe::fence_and_ttl(&leadership));
     }
-    Ok(supervise::run(leadership.into_guard(), &args.command, args.credentials, args.on_lost).await)
+    let (guard, on_lost) = (leadership.into_guard(), args.on_lost);
+    Ok(supervise::run(guard, &args.command, args.credentials, on_lost, args.verbose).await)
 }

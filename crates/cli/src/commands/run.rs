@@ -71,7 +71,7 @@ pub struct Args {
     /// Run CMD with `/bin/sh -c`; CMD is then one argument, a command line for the shell
     #[arg(short = 'c', long = "command")]
     shell: bool,
-    /// Print the state of the queue while waiting
+    /// Print the state of the queue while waiting, and whether the hold is in jeopardy
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
     /// Do not print why the lock was not granted; the exit code is the only result
@@ -126,7 +126,7 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
                 eprintln!("lockkeeper: holding `{}`{}", args.name, describe::fence_and_ttl(&guard));
             }
             let command_line = supervise::command_line(&args.command, args.shell);
-            Ok(supervise::run(guard, &command_line, args.credentials, args.on_lost).await)
+            Ok(supervise::run(guard, &command_line, args.credentials, args.on_lost, args.verbose).await)
         }
         None if args.skip => Ok(ExitCode::SUCCESS),
         None => {

@@ -4,9 +4,10 @@
 use super::process_tree::ProcessTree;
 use super::{duration, engine};
 use crate::exit::{self, CliError};
-use lockkeeper::{Guard, Loss};
+use lockkeeper::{Guard, HoldState, Loss};
 use lockkeeper_text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -176,6 +177,7 @@ pub async fn run(
     command_line: &[OsString],
     credentials: Credentials,
     on_lost: OnLost,
+    verbose: bool,
 ) -> ExitCode {
     let forwarded = match Forwarded::listen() {
         Ok(forwarded) => forwarded,
@@ -199,7 +201,11 @@ pub async fn run(
             return cannot_run(&format!("cannot run `{}`: {error}", command_line[0].to_string_lossy()));
         }
     };
-    let ended = supervise(child, &tree, forwarded, on_lost, guard.lost(), || guard.valid_for()).await;
+    let supervised = supervise(child, &tree, forwarded, on_lost, guard.lost(), || guard.valid_for());
+    let ended = tokio::select! {
+        ended = supervised => ended,
+        never = report_jeopardy(&guard), if verbose => match never {},
+    };
     match (ended, guard.release().await) {
         (Ended::Lost, _) => ExitCode::from(exit::LOST),
         (Ended::ByItself(status), released) => {
@@ -212,6 +218,24 @@ pub async fn run(
             code(status)
         }
         (Ended::Unknown(error), _) => cannot_run(&format!("cannot wait for the command: {error}")),
+    }
+}
+
+/// Prints when the hold is in jeopardy, and when it is not any more.
+async fn report_jeopardy(guard: &Guard) -> Infallible {
+    let mut known = HoldState::Held;
+    loop {
+        known = guard.state_changed(&known).await;
+        match &known {
+            HoldState::Jeopardy(why) => {
+                let left = guard.valid_for().as_secs_f64();
+                let (name, why) = (guard.name(), Printable(why));
+                eprintln!("lockkeeper: `{name}` is in jeopardy: {why}; it is valid for another {left:.1} s");
+            }
+            HoldState::Held => eprintln!("lockkeeper: `{}` is renewed again", guard.name()),
+            // The loss is reported by `--on-lost`.
+            _ => {}
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, Server, TIMEOUT, acquire, open_url, until, until_waiting};
 use lockkeeper::cluster::{ClusterLine, Operator};
-use lockkeeper::{Error, Lockkeeper, Loss};
+use lockkeeper::{Error, HoldState, Lockkeeper, Loss};
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
 use lockkeeper_testbed::ports;
 use lockkeeper_testbed::servers::LocalServer;
@@ -168,6 +168,10 @@ async fn its_daemon_dies() {
     // Longer than the lease of a session, 4.8 s here: the cluster has recorded the hold.
     until(|| async { mine.valid_for() > Duration::from_secs(7) }).await;
     Server::stop(&cluster.daemons[0]);
+    // The connection is lost, and the hold is not; another daemon ends the jeopardy.
+    let jeopardy = mine.state_changed(&HoldState::Held).await;
+    assert!(matches!(jeopardy, HoldState::Jeopardy(_)) && mine.is_valid(), "{jeopardy:?}");
+    assert_eq!(mine.state_changed(&jeopardy).await, HoldState::Held);
     // All of them now wait at another daemon, in the same order.
     until_waiting(&holder, "busy", 5).await;
     // Another member has adopted the hold, or will.
