@@ -168,7 +168,7 @@ pub struct Config {
     pub audit: Option<PathBuf>,
     /// The limits of the daemon.
     pub limits: Limits,
-    /// Timeout for holders to release their locks when the daemon leaves.
+    /// Timeout for the holds that cannot be recorded, when the daemon leaves.
     pub leave_timeout: Duration,
     /// Serves clients beyond loopback without TLS.
     pub insecure_no_tls: bool,

@@ -198,8 +198,8 @@ impl Daemon {
         }
     }
 
-    /// Leaves the cluster and ends. The daemon stops granting locks, waits for current holders for at most
-    /// the configured time and leaves, so that the other members do not have to wait for its lease to expire.
+    /// Leaves the cluster and ends. The daemon stops granting locks, records the holds of its clients, which other members
+    /// adopt, waits for holds that cannot be recorded for at most the configured time and leaves, so that the other members do not have to wait for its lease to expire.
     pub async fn leave(mut self) {
         // Leaving needs a majority. There may be none, for example when all other members have left already.
         let longest = self.leave_timeout + self.context.member.lease() * 4;

@@ -32,7 +32,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
         std::fs::write(&file, config).map_err(FileError::write(&file))?;
         let mut command = ground.command(ground.program);
         command.arg("up").arg("--config").arg(&file);
-        // SIGTERM would start a planned leave, which waits for the holders.
+        // SIGTERM would start a planned leave, which hands the holds over.
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
     }
     let http: Vec<String> = http.iter().map(at).collect();

@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// By default it is a single member on loopback, with its data in the user's state directory. It does not listen for
 /// other members; with --listen it does, and creates a join token that `lockkeeper join` needs. On SIGTERM or SIGINT
-/// it stops granting locks, waits for the holders, and leaves; a second signal ends it at once.
+/// it stops granting locks, hands the holds of its clients over to other members, and leaves; a second signal ends it at
+/// once.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
