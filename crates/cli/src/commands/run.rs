@@ -223,7 +223,9 @@ async fn report_wait(locks: &Lockkeeper, name: &str) -> Error {
             let ahead = info.waiters.iter().position(|w| w.tag.pid == std::process::id()).unwrap_or(0);
             let holders: Vec<&str> = info.holders.iter().map(|h| h.tag.holder.as_str()).collect();
             let situation = format!("{ahead} {holders:?}");
-            if situation != printed && !info.holders.is_empty() {
+            // With --at-least, the lock is granted before it is certain that it is kept.
+            let is_ours = info.holders.iter().any(|h| h.tag.pid == std::process::id());
+            if situation != printed && !info.holders.is_empty() && !is_ours {
                 eprintln!(
                     "lockkeeper: waiting for `{name}`, number {} in the queue; held by {}",
                     ahead + 1,
