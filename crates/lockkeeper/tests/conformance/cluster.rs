@@ -154,7 +154,8 @@ async fn its_daemon_dies() {
     let cluster = Cluster::of(3);
     let (holder, client) = (cluster.open(&[2]).await, cluster.open(&[0, 1]).await);
     let busy = holder.mutex("busy").acquire().await.unwrap();
-    let mine = client.mutex("mine").acquire().await.unwrap();
+    // With the times of these tests, the adoption takes several seconds.
+    let mine = client.mutex("mine").ttl(Duration::from_secs(50)).acquire().await.unwrap();
     let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
     for n in 0..5 {
         let (entered, client) = (entered.clone(), client.clone());
@@ -166,7 +167,7 @@ async fn its_daemon_dies() {
         until_waiting(&holder, "busy", n + 1).await;
     }
     // Longer than the lease of a session, 4.8 s here: the cluster has recorded the hold.
-    until(|| async { mine.valid_for() > Duration::from_secs(7) }).await;
+    until(|| async { mine.valid_for() > Duration::from_secs(25) }).await;
     Server::stop(&cluster.daemons[0]);
     // The connection is lost, and the hold is not; another daemon ends the jeopardy.
     let jeopardy = mine.state_changed(&HoldState::Held).await;
