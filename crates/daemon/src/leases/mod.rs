@@ -305,7 +305,7 @@ impl Leases {
     /// Searches for the daemon where a lease lives. A daemon that adopts leases knows them once a view has started at its
     /// member, so a lease does not exist if no daemon has it while all members of the view are in the same one.
     async fn search(&self, id: LeaseId) -> Result<MemberId, LeaseError> {
-        let until = Instant::now() + self.peers.reply_timeout();
+        let until = Instant::now() + self.peers.adoption_timeout();
         loop {
             let view = self.peers.member.status().view;
             if self.local.find(id).is_some() {

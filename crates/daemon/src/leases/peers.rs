@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// Maximum number of requests in flight to one daemon. Members use the same connection for more urgent messages.
 const MOST_IN_FLIGHT: usize = 64;
-/// Shortest timeout for a reply.
+/// Timeout for a reply of a daemon that is connected.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -69,9 +69,8 @@ impl Peers {
         self.member.status().view.is_some_and(out)
     }
 
-    /// Timeout for the reply of a daemon where a lease lives: long enough for a view without a daemon that has crashed, with
-    /// which another one adopts the lease.
-    pub fn reply_timeout(&self) -> Duration {
+    /// Long enough for a view without a daemon that has crashed, with which another one adopts the leases that lived there.
+    pub fn adoption_timeout(&self) -> Duration {
         REPLY_TIMEOUT.max(self.member.lease() * 3)
     }
 
@@ -83,14 +82,19 @@ impl Peers {
     /// Sends a request and repeats it until the timeout; all requests may be repeated. A member outside the view has
     /// no leases any more.
     pub async fn send(&self, to: MemberId, request: &DaemonRequest) -> Result<DaemonReply, LeaseError> {
-        let until = Instant::now() + self.reply_timeout();
+        let begun = Instant::now();
+        // A daemon without a connection may have crashed: wait until the view excludes it.
+        let until = || {
+            let timeout = if self.member.is_connected(to) { REPLY_TIMEOUT } else { self.adoption_timeout() };
+            begun + timeout
+        };
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until().saturating_duration_since(Instant::now()).min(REPLY_TIMEOUT);
             let failed = match self.send_once(to, request, left).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if Instant::now() + PAUSE >= until || self.is_gone(to) {
+            if Instant::now() + PAUSE >= until() || self.is_gone(to) {
                 let lease = match request {
                     DaemonRequest::Perform(_, lease, _) | DaemonRequest::Acquire { lease, .. } => {
                         Some(*lease)
