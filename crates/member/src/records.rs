@@ -41,8 +41,9 @@ pub struct HoldRecord {
     pub tag: Tag,
     /// The proof of the session's client.
     pub proof: Proof,
-    /// What the driver of the home has stored with the hold of a [resident](crate::resident) client, for the driver of the
-    /// member that adopts it. Empty for other clients.
+    /// What the driver of the home has stored with the hold of a resident client
+    /// ([`Member::record_resident`](crate::Member::record_resident)), for the driver of the member that adopts it. Empty for
+    /// other clients.
     pub payload: Vec<u8>,
     /// The member whose session holds the lock.
     pub home: Node,
