@@ -4,10 +4,10 @@
 //! Each cluster has a random id. A store belongs to one cluster only, whose id is on its disk, and accepts Raft
 //! messages of that cluster alone. It may change to another cluster only while its log is blank.
 //!
-//! - Only the first member with the lowest number founds. It asks ALL first members; none may have an entry in its log,
+//! - Only the first member with the lowest number founds. It queries ALL first members; none may have an entry in its log,
 //!   and each must adopt the new cluster's id. Then it initialises Raft with exactly the stores that answered.
 //! - Every decision of a cluster is in the logs of a majority of its voters, which were first members or were admitted
-//!   by such a decision. A founder that starts again with a new disk asks all first members: if one of them has an
+//!   by such a decision. A founder that starts again with a new disk queries all first members: if one of them has an
 //!   entry, the founder joins that cluster instead. So a lost disk never founds a second cluster, unless every first
 //!   member has lost its disk.
 //! - Two processes with the same number might both found. Each needs every first member, with a blank log at that time.
@@ -127,7 +127,7 @@ impl Inner {
         Err(obstacle)
     }
 
-    /// Asks all members that this member knows for their identity.
+    /// Queries all members that this member knows for their identity.
     async fn identify_members(&self) -> Vec<MemberIdentity> {
         let settings = &self.settings;
         let mut contacts: BTreeMap<String, Option<MemberId>> =

@@ -9,8 +9,8 @@ use openraft::raft::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The version of this encoding, the first byte of each query and answer.
-const VERSION: u8 = 4;
+/// The version of this encoding, the first byte of each query and answer. Version 5 answers that the table is full.
+const VERSION: u8 = 5;
 
 /// Maximum size of a query or answer, in bytes: a snapshot contains the table of recorded holds.
 pub(crate) const MOST_BYTES: usize = 12 << 20;
@@ -49,15 +49,15 @@ pub(crate) struct ReplyMessage {
 
 #[derive(Serialize, Deserialize)]
 pub(crate) enum ConsensusQuery {
-    /// Asks for the member's identity and the cluster that it knows.
+    /// Requests the member's identity and the cluster that it knows.
     Identity,
-    /// Asks the member to become part of this new cluster.
+    /// Requests the member to become part of this new cluster.
     Found { cluster: u64 },
-    /// Asks the leader to admit the sender.
+    /// Requests the leader to admit the sender.
     Join { node: StoreNode },
-    /// Asks the leader to remove this member for good.
+    /// Requests the leader to remove this member permanently.
     Remove { member: MemberId },
-    /// Asks the leader to apply a write of the sender to the table of recorded holds.
+    /// Requests the leader to apply a write of the sender to the table of recorded holds.
     Write { write: RecordWrite },
     /// A Raft message from one store of a cluster to another one.
     Raft { cluster: u64, to: StoreName, rpc: Rpc },

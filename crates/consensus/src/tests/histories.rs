@@ -4,39 +4,40 @@ use super::harness::*;
 use std::time::Duration;
 
 /// A small random number generator: the sequence of faults is a function of the seed.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
 
-/// Every member that believes to lead proposes and confirms, as members do, for this many virtual milliseconds.
-async fn live(cluster: &Cluster, dice: &mut Dice, question: &mut u64, mut ms: u64) {
+/// Every member that takes itself for the leader proposes and confirms, as members do, for this many virtual
+/// milliseconds.
+async fn propose_and_confirm(cluster: &Cluster, random: &mut Random, query: &mut u64, mut ms: u64) {
     while ms > 0 {
         for number in 1..=5 {
             let running = cluster.running.contains_key(&id(number));
             let Some(term) = cluster.received(number).leading.filter(|_| running) else { continue };
-            if dice.below(3) == 0 {
-                *question += 1;
-                cluster.confirm(number, *question, term);
+            if random.below(3) == 0 {
+                *query += 1;
+                cluster.confirm(number, *query, term);
             }
-            if let Some(view) = cluster.next_view(number).filter(|_| dice.below(4) == 0) {
+            if let Some(view) = cluster.next_view(number).filter(|_| random.below(4) == 0) {
                 cluster.propose(number, view);
             }
         }
-        let step = (5 + dice.below(20)).min(ms);
+        let step = (5 + random.below(20)).min(ms);
         tokio::time::sleep(Duration::from_millis(step)).await;
         ms -= step;
     }
 }
 
-async fn obstacle(cluster: &mut Cluster, dice: &mut Dice) {
-    let number = 1 + dice.below(5) as u32;
+async fn inject_fault(cluster: &mut Cluster, random: &mut Random) {
+    let number = 1 + random.below(5) as u32;
     let leader = cluster.leader().map_or(number, |(leader, _)| leader);
-    match dice.below(8) {
+    match random.below(8) {
         7 if cluster.running.contains_key(&id(leader)) => cluster.new_incarnation(leader),
         0 => cluster.cut_off(&[leader]),
         1 => cluster.cut_off(&[leader, number]),
@@ -45,7 +46,7 @@ async fn obstacle(cluster: &mut Cluster, dice: &mut Dice) {
         4 if cluster.running.len() > 3 => cluster.kill(leader).await,
         5 if cluster.running.len() > 4 => {
             cluster.kill(number).await;
-            if cluster.running.len() == 4 && dice.below(2) == 0 {
+            if cluster.running.len() == 4 && random.below(2) == 0 {
                 cluster.lose_disk(number);
             }
         }
@@ -63,14 +64,14 @@ async fn obstacle(cluster: &mut Cluster, dice: &mut Dice) {
 async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
     let (mut decided, mut confirmed, mut terms) = (0, 0, 0);
     for seed in 0..6 {
-        let mut dice = Dice(seed);
+        let mut random = Random(seed);
         let mut cluster = Cluster::started(5).await;
         cluster.led().await;
-        let mut question = 0;
+        let mut query = 0;
         for _ in 0..25 {
-            obstacle(&mut cluster, &mut dice).await;
-            let ms = 200 + dice.below(1500);
-            live(&cluster, &mut dice, &mut question, ms).await;
+            inject_fault(&mut cluster, &mut random).await;
+            let ms = 200 + random.below(1500);
+            propose_and_confirm(&cluster, &mut random, &mut query, ms).await;
         }
         cluster.heal();
         for number in 1..=5 {
@@ -86,7 +87,7 @@ async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
             cluster.kill(number).await;
         }
     }
-    // The runs were interesting enough.
+    // The runs contained many decisions and confirmations, and changes of the leader.
     assert!(
         decided > 100 && terms > 12 && confirmed > 20,
         "{decided} views, {terms} terms, {confirmed} confirmed"

@@ -33,7 +33,7 @@ impl Hub {
         !self.cut.lock().unwrap().contains(&(from, to))
     }
 
-    fn send_query(self: &Arc<Self>, from: MemberId, to: &str, question: Vec<u8>) -> PendingReply {
+    fn send_query(self: &Arc<Self>, from: MemberId, to: &str, query: Vec<u8>) -> PendingReply {
         let (hub, to) = (self.clone(), to.to_string());
         // A delay of one to five milliseconds each way that varies from query to query.
         let delay = Duration::from_millis(1 + self.sent.fetch_add(1, Ordering::Relaxed) * 7 % 5);
@@ -45,7 +45,7 @@ impl Hub {
                 return Err(lost());
             }
             // A query that has arrived is handled even if its sender no longer waits.
-            let dealing = tokio::spawn(async move { consensus.handle_query(from, &question).await });
+            let dealing = tokio::spawn(async move { consensus.handle_query(from, &query).await });
             let handle_query = dealing.await.map_err(|_| lost())?;
             tokio::time::sleep(delay).await;
             if hub.carries(member, from) { Ok(handle_query) } else { Err(lost()) }
@@ -59,12 +59,12 @@ struct HubTransport {
 }
 
 impl QueryTransport for HubTransport {
-    fn send_query(&self, _to: MemberId, address: &str, question: Vec<u8>, _within: Duration) -> PendingReply {
-        self.hub.send_query(self.me, address, question)
+    fn send_query(&self, _to: MemberId, address: &str, query: Vec<u8>, _within: Duration) -> PendingReply {
+        self.hub.send_query(self.me, address, query)
     }
 
-    fn send_query_to_address(&self, address: &str, question: Vec<u8>, _within: Duration) -> PendingReply {
-        self.hub.send_query(self.me, address, question)
+    fn send_query_to_address(&self, address: &str, query: Vec<u8>, _within: Duration) -> PendingReply {
+        self.hub.send_query(self.me, address, query)
     }
 }
 
@@ -146,7 +146,7 @@ impl Cluster {
                 PortEvent::Decided { view, .. } => received.views.push(view),
                 PortEvent::Leading { term } => received.leading = Some(term),
                 PortEvent::Deposed => received.leading = None,
-                PortEvent::Confirmed { number: question } => received.confirmed.push(question),
+                PortEvent::Confirmed { number: query } => received.confirmed.push(query),
                 PortEvent::Leader(leader) => received.leader = leader,
                 PortEvent::Written { sequence, outcomes, .. } => received.written.push((sequence, outcomes)),
             }
@@ -266,10 +266,10 @@ impl Cluster {
         self.at(number).propose(view);
     }
 
-    pub fn confirm(&self, number: u32, question: u64, term: u64) {
-        let what = HistoryEvent::RequestsConfirmation { number: question, term };
+    pub fn confirm(&self, number: u32, query: u64, term: u64) {
+        let what = HistoryEvent::RequestsConfirmation { number: query, term };
         self.history.lock().unwrap().push(HistoryRecord { member: id(number), event: what });
-        self.at(number).confirm(question, term);
+        self.at(number).confirm(query, term);
     }
 
     /// Makes the leader decide a view, and waits until all running members know it.

@@ -57,3 +57,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let message = |query| QueryMessage { member: MemberId(1), stamp, query };
     queries.into_iter().map(|query| write(&message(query)).expect("it is short")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_testbed::mutation;
+
+    #[test]
+    fn queries_about_consensus_never_panic() {
+        mutation::run(&super::seeds(), super::message);
+    }
+}

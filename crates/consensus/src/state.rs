@@ -93,8 +93,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::types::{StoreNode, Types};
-    use lockkeeper_member::{MemberId, Node};
+    use crate::types::{StoreNode, Types, Vote};
+    use crate::wire::{self, ConsensusQuery, QueryMessage, Rpc, StoreStamp};
+    use lockkeeper_member::{
+        Acquisition, Fence, HoldRecord, LockMode, LockName, MOST_TABLE_BYTES, MemberId, Node, Proof,
+        RecordChange, RecordWrite, SessionId, Tag,
+    };
     use openraft::CommittedLeaderId;
 
     fn view(epoch: u64, term: u64) -> View {
@@ -140,5 +144,56 @@ mod tests {
         assert_eq!((first.epoch, first.since), (42, vec![42]));
         assert_eq!(decided(3, view(43, 1)).epoch, 43);
         state.apply(entry(1, 2, members(90)));
+    }
+
+    /// The record that takes the most bytes of a snapshot in relation to its size: a short name, and large numbers.
+    fn largest_record(number: u64, home: Node) -> RecordChange {
+        let session = SessionId { client: u64::MAX, number: u64::MAX };
+        RecordChange::Record(HoldRecord {
+            acquisition: Acquisition { session, number: u64::MAX - number },
+            hold: u64::MAX,
+            lock: LockName::new("a"),
+            mode: LockMode::Permit { of: u32::MAX },
+            fence: Fence::new(Fence::LARGEST_EPOCH, Fence::LARGEST_CLOCK),
+            ttl_ns: u64::MAX,
+            longest_until_ms: Some(u64::MAX),
+            since_ms: u64::MAX,
+            tag: Tag::default(),
+            proof: Proof([255; 16]),
+            payload: Vec::new(),
+            home,
+            epoch: u64::MAX,
+            adopted: true,
+        })
+    }
+
+    #[test]
+    fn a_full_table_of_recorded_holds_fits_into_the_message_of_a_snapshot() {
+        let me = Node { id: MemberId(u32::MAX), incarnation: u64::MAX };
+        let newest = View::of_one(u64::MAX, u64::MAX, me);
+        let mut state = State { newest, ..State::default() };
+        let mut sequence = 0;
+        loop {
+            let first = 1000 * sequence;
+            sequence += 1;
+            let changes = (first..first + 1000).map(|number| largest_record(number, me)).collect();
+            let write = RecordWrite { home: me, epoch: u64::MAX, sequence, changes };
+            if state.holds.apply(&write, &state.newest).contains(&RecordOutcome::Full) {
+                break;
+            }
+        }
+        assert!(state.holds.bytes() > MOST_TABLE_BYTES - 200, "{} bytes", state.holds.bytes());
+        let bytes = postcard::to_allocvec(&state).unwrap();
+        println!(
+            "{} records, {} bytes, a snapshot of {}",
+            state.holds.records().len(),
+            state.holds.bytes(),
+            bytes.len()
+        );
+        let rpc = Rpc::Snapshot { vote: Vote::new(u64::MAX, u64::MAX), meta: state.meta(), state: bytes };
+        let query = ConsensusQuery::Raft { cluster: u64::MAX, to: u64::MAX, rpc };
+        let stamp = StoreStamp { store: u64::MAX, start: u64::MAX, opened: u64::MAX, commits: u64::MAX };
+        let message = wire::write(&QueryMessage { member: me.id, stamp, query }).expect("it fits");
+        assert!(wire::read::<QueryMessage>(&message).is_ok());
     }
 }

@@ -27,13 +27,13 @@ use tokio::time::Instant;
 /// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct QueryFailed(pub String);
+pub struct QueryFailed(pub String);
 
 /// A pending answer.
-pub(crate) type PendingReply = Pin<Box<dyn Future<Output = Result<Vec<u8>, QueryFailed>> + Send>>;
+pub type PendingReply = Pin<Box<dyn Future<Output = Result<Vec<u8>, QueryFailed>> + Send>>;
 
 /// The transport of consensus queries to other members.
-pub(crate) trait QueryTransport: Send + Sync + 'static {
+pub trait QueryTransport: Send + Sync + 'static {
     /// Sends a query to a member, which should be at this address.
     fn send_query(&self, to: MemberId, address: &str, query: Vec<u8>, within: Duration) -> PendingReply;
     /// Sends a query to the member that listens at this address.
@@ -50,14 +50,15 @@ pub(crate) struct Network {
     pub opened: u64,
     /// The highest number of commits seen of each other store.
     pub stamps: Arc<StoreStamps>,
-    /// Whether another member has detected that this store is older than its earlier messages.
+    /// Whether another member has rejected this store because its number of commits is lower than before: its disk was
+    /// restored from a backup.
     pub restored: Arc<AtomicBool>,
     pub transport: Arc<dyn QueryTransport>,
     /// The cluster's id; 0 before there is one.
     pub cluster: Arc<AtomicU64>,
     /// The time of the last answer of each store.
     pub last_replies: Arc<Mutex<BTreeMap<StoreName, Instant>>>,
-    /// Delay before the library tries again.
+    /// Delay before the library sends a failed message again.
     pub pause: Duration,
 }
 
@@ -139,7 +140,7 @@ impl RaftPeer {
 
 /// Error: the answer does not fit the query.
 fn unexpected_reply() -> RaftUnreachable {
-    RaftUnreachable::new(&QueryFailed("an answer to another question".to_string()))
+    RaftUnreachable::new(&QueryFailed("an answer to another query".to_string()))
 }
 
 impl RaftNetwork<Types> for RaftPeer {

@@ -23,7 +23,7 @@ pub(crate) struct LeaderMembership {
     pub silent: BTreeSet<StoreName>,
     /// Stores that have nearly all of the log.
     pub caught_up: BTreeSet<StoreName>,
-    /// Stores that ask to join.
+    /// Stores that request to join.
     pub joiners: BTreeMap<StoreName, StoreNode>,
     /// Members that an operator has removed.
     pub removed: BTreeSet<MemberId>,

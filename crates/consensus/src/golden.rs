@@ -135,7 +135,7 @@ fn rpcs() -> Vec<(&'static str, Rpc)> {
     })
 }
 
-fn questions() -> Vec<(&'static str, ConsensusQuery)> {
+fn query_examples() -> Vec<(&'static str, ConsensusQuery)> {
     every_variant!(ConsensusQuery {
         "hello": ConsensusQuery::Identity => ConsensusQuery::Identity,
         "found": ConsensusQuery::Found { .. } => ConsensusQuery::Found { cluster: 81 },
@@ -174,7 +174,7 @@ fn answers() -> Vec<(&'static str, ConsensusReply)> {
         "yes": ConsensusReply::Accepted { .. } => ConsensusReply::Accepted { cluster: 97 },
         "ask-leader": ConsensusReply::NotLeader(_) => ConsensusReply::NotLeader(Some((MemberId(98), "b:7420".into()))),
         "written": ConsensusReply::Written(_) =>
-            ConsensusReply::Written(vec![RecordOutcome::Recorded, RecordOutcome::Ended, RecordOutcome::Refused]),
+            ConsensusReply::Written(vec![RecordOutcome::Recorded, RecordOutcome::Ended, RecordOutcome::Refused, RecordOutcome::Full]),
         "append": ConsensusReply::Append(_) => ConsensusReply::Append(AppendEntriesResponse::Conflict),
         "vote": ConsensusReply::Vote(_) => ConsensusReply::Vote(VoteResponse {
             vote: vote(),
@@ -190,11 +190,11 @@ fn answers() -> Vec<(&'static str, ConsensusReply)> {
 #[test]
 fn bytes_of_consensus_queries_do_not_change() {
     let mut golden = Golden::default();
-    let asked = |question| QueryMessage { member: MemberId(1), stamp: disk(), query: question };
+    let asked = |query| QueryMessage { member: MemberId(1), stamp: disk(), query };
     golden.bytes("query-with-version", &wire::write(&asked(ConsensusQuery::Identity)).unwrap());
     let answered = |answer| ReplyMessage { stamp: disk(), reply: answer };
     golden.bytes("answer-with-version", &wire::write(&answered(ConsensusReply::Restored)).unwrap());
-    let queries: Vec<_> = questions().into_iter().map(|(name, question)| (name, asked(question))).collect();
+    let queries: Vec<_> = query_examples().into_iter().map(|(name, query)| (name, asked(query))).collect();
     golden.values("query", &queries);
     golden.values("raft", &rpcs());
     let answers: Vec<_> = answers().into_iter().map(|(name, answer)| (name, answered(answer))).collect();

@@ -1,13 +1,13 @@
 //! Sends events to the member in a consistent order.
 
 use super::locked;
-use lockkeeper_member::{HoldRecord, MemberId, Node, PortEvent, RecordOutcome, View};
-use std::sync::atomic::{AtomicU64, Ordering};
+use lockkeeper_member::{HoldRecord, HoldTable, MemberId, Node, PortEvent, RecordOutcome, View};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
 /// The callback for events. One task calls it, one event at a time, without locks, so it may call consensus.
-pub(crate) type EventCallback = Arc<dyn Fn(PortEvent) + Send + Sync>;
+pub type EventCallback = Arc<dyn Fn(PortEvent) + Send + Sync>;
 
 /// The sender of events to the member, which remembers what it has sent. All events pass through here: views come in
 /// order, and a confirmation never follows the event that ends its term.
@@ -18,6 +18,9 @@ pub(crate) struct EventSender {
     incarnations: Arc<AtomicU64>,
     /// The queue of events, each with its incarnation; `None` ends it.
     queue: mpsc::UnboundedSender<Option<(u64, PortEvent)>>,
+    /// Number of records in the table of recorded holds, and their size in bytes, for display.
+    records: AtomicUsize,
+    record_bytes: AtomicUsize,
 }
 
 struct SentEvents {
@@ -51,7 +54,13 @@ impl EventSender {
         let sent = SentEvents { newest: View::none(), leader: None, leading: None, unconfirmed: None };
         let incarnations = Arc::new(AtomicU64::new(0));
         let (sender, queue) = mpsc::unbounded_channel();
-        let events = Self { sent: Mutex::new(sent), incarnations: incarnations.clone(), queue: sender };
+        let events = Self {
+            sent: Mutex::new(sent),
+            incarnations: incarnations.clone(),
+            queue: sender,
+            records: AtomicUsize::new(0),
+            record_bytes: AtomicUsize::new(0),
+        };
         (events, EventDelivery { callback, incarnations, queue })
     }
 
@@ -63,6 +72,17 @@ impl EventSender {
     /// Ends the queue.
     pub fn end(&self) {
         let _ = self.queue.send(None);
+    }
+
+    /// Notes the size of the table of recorded holds.
+    pub fn table_changed(&self, table: &HoldTable) {
+        self.records.store(table.records().len(), Ordering::Relaxed);
+        self.record_bytes.store(table.bytes(), Ordering::Relaxed);
+    }
+
+    /// The number of records in the table of recorded holds, and their size in bytes.
+    pub fn table_size(&self) -> (usize, usize) {
+        (self.records.load(Ordering::Relaxed), self.record_bytes.load(Ordering::Relaxed))
     }
 
     /// Reports a decided view.
@@ -101,10 +121,10 @@ impl EventSender {
 
     /// Reports that a majority has confirmed that this process leads in this term, in answer to a query of this
     /// incarnation.
-    pub fn confirmed(&self, incarnation: u64, question: u64, term: u64) {
+    pub fn confirmed(&self, incarnation: u64, query: u64, term: u64) {
         let sent = locked(&self.sent);
         if sent.leading == Some(term) && self.incarnation() == incarnation {
-            self.send(PortEvent::Confirmed { number: question });
+            self.send(PortEvent::Confirmed { number: query });
         }
     }
 

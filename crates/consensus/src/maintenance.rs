@@ -96,7 +96,8 @@ impl Inner {
         }
     }
 
-    /// Forgets stores that have been admitted. If they are removed later, they must ask again.
+    /// Drops the requests of stores that have been admitted. If they are removed later, they must request to join
+    /// again.
     fn forget_joiners(&self, membership: &LeaderMembership) {
         let mut joiners = locked(&self.joiners);
         joiners.retain(|&store, node| membership.is_new(store, node));

@@ -23,6 +23,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub fn new(store: Store, me: MemberId, events: Arc<EventSender>) -> Result<Self, StoreError> {
         let state: State = store.read(Record::Snapshot)?.unwrap_or_default();
+        events.table_changed(&state.holds);
         events.decided(&state.newest, Vec::new());
         Ok(Self { me, stored: StoredSnapshot { store, order: Arc::default() }, state, events })
     }
@@ -90,7 +91,10 @@ impl RaftStateMachine<Types> for Machine {
                     let adopted = if coordinates { self.state.holds.adopted() } else { Vec::new() };
                     self.events.decided(&view, adopted);
                 }
-                Effect::Written(written) => outcomes = written,
+                Effect::Written(written) => {
+                    self.events.table_changed(&self.state.holds);
+                    outcomes = written;
+                }
             }
             applied.push(outcomes);
         }
@@ -114,6 +118,7 @@ impl RaftStateMachine<Types> for Machine {
         let state = State::received(meta, &snapshot.into_inner())
             .ok_or_else(|| stops(&StoreError::Damaged { what }))?;
         self.stored.write_if_newer(&state).await?;
+        self.events.table_changed(&state.holds);
         self.events.decided(&state.newest, Vec::new());
         self.state = state;
         Ok(())

@@ -72,7 +72,7 @@ async fn a_leader_without_a_majority_is_never_confirmed_and_decides_nothing() {
     let (old, term) = cluster.leader().unwrap();
     let with = if old == 1 { 2 } else { 1 };
     cluster.cut_off(&[old, with]);
-    // It still believes that it leads, for an unknown time.
+    // It takes itself for the leader for an unknown time.
     cluster.confirm(old, 1, term);
     let lost = cluster.next_view(old).unwrap();
     cluster.propose(old, lost.clone());
@@ -130,14 +130,15 @@ async fn new_incarnation_gets_all_events_and_no_confirmation_of_the_previous_one
         (received.views, received.leading, received.leader),
         (vec![view], Some(term), Some(id(leader)))
     );
-    assert!(received.confirmed.is_empty(), "the question was another life's");
+    assert!(received.confirmed.is_empty(), "the query belonged to an earlier incarnation");
     cluster.confirm(leader, 1, term);
     cluster.until("confirmed", |cluster| cluster.received(leader).confirmed == [1]).await;
     cluster.accepted();
 }
 
-/// Members keep requesting leases from a leader, which makes it send confirmation queries to the voters. If it went on
-/// with that after it stepped down, the voters would see a living leader and never elect another one.
+/// Members keep requesting leases from a leader, which makes it send confirmation queries to the voters. If it
+/// continued with that after it stepped down, the voters would take it for an active leader and never elect another
+/// one.
 #[tokio::test(start_paused = true)]
 async fn leader_that_steps_down_is_replaced_despite_confirmation_queries() {
     let cluster = Cluster::started(3).await;

@@ -1,12 +1,12 @@
 //! Consensus: decides the views, one for each epoch, and stores them on the disks of a majority of the voters.
 //!
-//! The Raft library makes the decisions. This module adapts it to the duties of a driver, as numbered at
+//! The Raft library makes the decisions. This crate adapts it to the duties of a driver, as numbered at
 //! [`lockkeeper_member::Member`]:
 //!
 //! | duty | where |
 //! |---|---|
-//! | 6: one view for each epoch, durable at a majority before it is reported | `machine`, `log`, [`crate::store`] |
-//! | 7: the newest view and the leader, in order; a leader knows every earlier decision | `events`, `keeper` |
+//! | 6: one view for each epoch, durable at a majority before it is reported | `machine`, `log`, `store` |
+//! | 7: the newest view and the leader, in order; a leader knows every earlier decision | `event_queue`, `maintenance` |
 //! | 8: leadership confirmed after the query | [`Consensus::confirm`] |
 //!
 //! Further modules: `founding`, the founding of a cluster and the joining of members; `voters`, the choice of voters;
@@ -26,6 +26,7 @@ mod maintenance;
 mod network;
 mod query_handler;
 mod state;
+mod store;
 mod store_stamps;
 #[cfg(test)]
 mod tests;
@@ -33,10 +34,12 @@ mod types;
 mod voters;
 mod wire;
 
-pub(crate) use event_queue::EventCallback;
-pub(crate) use network::{PendingReply, QueryFailed, QueryTransport};
+pub use event_queue::EventCallback;
+pub use network::{PendingReply, QueryFailed, QueryTransport};
 
-use crate::store::{Record, Store, StoreError};
+pub use store::StoreError;
+
+use crate::store::{Record, Store};
 use event_queue::EventSender;
 use lockkeeper_member::{ClusterSettings, MemberId, RecordOutcome, RecordWrite, View};
 use log::Log;
@@ -66,7 +69,8 @@ const ENTRIES_KEPT: u64 = 128;
 
 /// The settings of consensus at its start.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
+    /// The number of this member.
     pub me: MemberId,
     /// The address on which other members reach this one.
     pub address: String,
@@ -75,7 +79,9 @@ pub(crate) struct Settings {
     pub first_members: BTreeMap<MemberId, String>,
     /// Addresses of members of an existing cluster.
     pub join: Vec<String>,
+    /// The folder of the store.
     pub directory: PathBuf,
+    /// The interval of the leader's heartbeats.
     pub heartbeat: Duration,
     /// Bounds of the election timeout: the shortest and the longest silence of the leader after which a voter stands
     /// for election.
@@ -168,7 +174,7 @@ pub enum SettingsError {
         "{me} is at {listed} by the list of first members, and at {own} by its own address: make them equal"
     )]
     TwoAddresses {
-        /// This member.
+        /// The number of this member.
         me: MemberId,
         /// Its address in the list.
         listed: String,
@@ -182,24 +188,31 @@ pub enum SettingsError {
 
 /// The reason why consensus does not work, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Error {
+pub enum Error {
+    /// It cannot work with its settings.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// The store cannot be opened or used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It has stopped by itself.
     #[error("consensus has stopped: {0}")]
     Stopped(String),
+    /// A member cannot be removed.
     #[error("{0}")]
     Remove(String),
 }
 
 /// The state of consensus, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
+pub struct Status {
+    /// The leader, if one is known.
     pub leader: Option<MemberId>,
+    /// The current term.
     pub term: u64,
     /// Whether this member leads.
     pub leading: bool,
+    /// The members that vote.
     pub voters: BTreeSet<MemberId>,
     /// Voters and learners.
     pub members: BTreeSet<MemberId>,
@@ -207,6 +220,10 @@ pub(crate) struct Status {
     pub applied: Option<u64>,
     /// The epoch of the newest view.
     pub epoch: u64,
+    /// Number of records in the table of recorded holds.
+    pub records: usize,
+    /// Size of these records in bytes, as limited by [`MOST_TABLE_BYTES`](lockkeeper_member::MOST_TABLE_BYTES).
+    pub record_bytes: usize,
     /// The reason why this member is not part of a cluster.
     pub obstacle: Option<String>,
     /// The reason why consensus has stopped by itself.
@@ -217,7 +234,7 @@ pub(crate) struct Status {
 
 /// The consensus instance of one member. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Consensus {
+pub struct Consensus {
     inner: Arc<Inner>,
     background: Arc<Mutex<Vec<JoinHandle<()>>>>,
     delivery: Arc<Mutex<Option<JoinHandle<()>>>>,
@@ -233,7 +250,7 @@ struct Inner {
     events: Arc<EventSender>,
     /// The cluster that the store belongs to. Locked for writing only while that changes.
     cluster: RwLock<Option<u64>>,
-    /// Stores that ask this leader to join, and members that it removes.
+    /// Stores that request this leader to admit them, and members that it removes.
     joiners: Mutex<BTreeMap<StoreName, StoreNode>>,
     removed: Mutex<BTreeSet<MemberId>>,
     /// The term since whose beginning the voters' silence is counted.
@@ -248,8 +265,8 @@ struct Inner {
     malformed: AtomicU64,
     /// Whether this process is about to leave, and another voter should lead.
     steps_down: AtomicBool,
-    /// Until this time it sends no confirmation queries. A voter that receives one takes this for a living leader, and
-    /// would elect no other.
+    /// Until this time it sends no confirmation queries. A voter that receives one takes it for a message of an active
+    /// leader, and would elect no other.
     silent_until: Mutex<Option<Instant>>,
     in_progress: Arc<Semaphore>,
     /// The runtime of the caller of `start`. Proposals and confirmations may come from any thread.
@@ -352,7 +369,7 @@ impl Consensus {
             Ok(message) => self.inner.handle_query(from, message).await,
             Err(error) => {
                 self.inner.malformed.fetch_add(1, Ordering::Relaxed);
-                ConsensusReply::Refused(format!("the question cannot be read: {error}"))
+                ConsensusReply::Refused(format!("the query cannot be read: {error}"))
             }
         };
         wire::write(&wire::ReplyMessage { stamp: self.inner.network.stamp(), reply }).unwrap_or_default()
@@ -391,23 +408,23 @@ impl Consensus {
         });
     }
 
-    /// Asks a majority whether this member still leads in this term. The confirmation is sent only if it does; then it
-    /// held at a time after this call.
-    pub fn confirm(&self, question: u64, term: u64) {
+    /// Queries a majority whether this member still leads in this term. If it does, a confirmation is sent: this member
+    /// was leader at some time after the call.
+    pub fn confirm(&self, query: u64, term: u64) {
         let Ok(permit) = self.inner.in_progress.clone().try_acquire_owned() else { return };
         let inner = self.inner.clone();
         let incarnation = inner.events.incarnation();
         self.inner.runtime.spawn(async move {
             if inner.is_confirmed(term).await {
-                inner.events.confirmed(incarnation, question, term);
+                inner.events.confirmed(incarnation, query, term);
             }
             drop(permit);
         });
     }
 
-    /// Makes another voter lead, because this process is about to leave; this one does not stand for election again. It
-    /// stays silent while the member repeats this call. If no other voter takes over, the member stops calling, and
-    /// this process goes on leading. A voter that is the only one first transfers its vote.
+    /// Hands the leadership to another voter, because this process is about to leave. While the member repeats this
+    /// call, the process sends no heartbeats, and it does not become a candidate again. If no voter takes over, the
+    /// member stops calling and this process continues to lead. A sole voter first transfers its vote.
     pub fn step_down(&self) {
         let inner = &self.inner;
         inner.steps_down.store(true, Ordering::Relaxed);
@@ -483,6 +500,7 @@ impl Consensus {
         let metrics = metrics.borrow();
         let membership = metrics.membership_config.membership();
         let voters = membership.voter_ids().filter_map(|store| membership.get_node(&store));
+        let (records, record_bytes) = inner.events.table_size();
         Status {
             leader: metrics.current_leader.and_then(|store| membership.get_node(&store)).map(|at| at.member),
             term: metrics.current_term,
@@ -491,6 +509,8 @@ impl Consensus {
             members: membership.nodes().map(|(_, node)| node.member).collect(),
             applied: metrics.last_applied.map(|applied| applied.index),
             epoch: inner.events.newest().epoch,
+            records,
+            record_bytes,
             obstacle: locked(&inner.obstacle).clone(),
             failure: inner.failure.borrow().clone(),
             malformed: inner.malformed.load(Ordering::Relaxed),

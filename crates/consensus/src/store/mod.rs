@@ -39,28 +39,55 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 
 /// The reason why the store cannot be used, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum StoreError {
+pub enum StoreError {
+    /// Another process has opened the store.
     #[error(
         "{directory} is in use by another process: stop that one, or give this member a directory of its own"
     )]
-    InUse { directory: String },
+    InUse {
+        /// The folder of the store.
+        directory: String,
+    },
+    /// The store was created by another member.
     #[error(
         "{directory} belongs to {owner}, and this is {me}: give this member its own directory, or start it as {owner}"
     )]
-    OtherMember { directory: String, owner: MemberId, me: MemberId },
+    OtherMember {
+        /// The folder of the store.
+        directory: String,
+        /// The member that created it.
+        owner: MemberId,
+        /// The member that opens it.
+        me: MemberId,
+    },
+    /// The store was written by another version of lockkeeper.
     #[error(
         "{directory} has format {found}, and this version of lockkeeper reads format {FORMAT}: start the version that wrote it"
     )]
-    OtherFormat { directory: String, found: u32 },
+    OtherFormat {
+        /// The folder of the store.
+        directory: String,
+        /// The version of its format.
+        found: u32,
+    },
+    /// A checksum or a record is wrong.
     #[error(
         "the store is damaged ({what}): move its directory away and start this member with an empty one; it joins the others again \
          as long as a majority of the voters has its disks"
     )]
-    Damaged { what: String },
+    Damaged {
+        /// The record, and the defect.
+        what: String,
+    },
+    /// The operating system reports an error.
     #[error(
         "the store cannot be written or read ({what}): see to the disk (space, rights, errors), then start this member again"
     )]
-    Disk { what: String },
+    Disk {
+        /// The text of the error.
+        what: String,
+    },
+    /// The store has been closed.
     #[error("the store is closed")]
     Closed,
 }
