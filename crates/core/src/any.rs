@@ -27,8 +27,9 @@ use crate::algorithms::{
 use crate::protocol::TimerChange;
 use crate::settings::{OptionsError, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion, Out,
-    PaperFigures, Protocol, Rules, Setup, SiteId, Timestamp, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Out, PaperFigures, Protocol, Rules, Setup, SiteId, Timestamp,
+    Validate,
 };
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -50,6 +51,10 @@ pub enum NoRule {}
 impl Rules for NoRule {
     const ALL: &'static [Self] = &[];
 
+    fn name(self) -> &'static str {
+        match self {}
+    }
+
     fn sentence(self) -> &'static str {
         match self {}
     }
@@ -60,7 +65,7 @@ impl Rules for NoRule {
 }
 
 /// An upper bound for the number of message kinds of all algorithms together.
-const MOST_WORDS: usize = 96;
+const MOST_KINDS: usize = 96;
 
 macro_rules! any {
     ($($variant:ident: $stored:ty),+ $(,)?) => {
@@ -90,9 +95,9 @@ macro_rules! any {
         pub const ALL: &[&About] = &[$(&<$variant as MutualExclusion>::ABOUT,)+];
 
         impl AnyMessage {
-            /// The index in [`Vocabulary::WORDS`] of the first message kind of each algorithm.
-            const FIRST_WORDS: [usize; ALL.len() + 1] = {
-                let counts = [$(<<$variant as Protocol>::Message as Vocabulary>::WORDS.len(),)+];
+            /// The index in [`MessageKinds::KINDS`] of the first message kind of each algorithm.
+            const FIRST_KINDS: [usize; ALL.len() + 1] = {
+                let counts = [$(<<$variant as Protocol>::Message as MessageKinds>::KINDS.len(),)+];
                 let mut first = [0; ALL.len() + 1];
                 let mut place = 0;
                 while place < counts.len() {
@@ -101,8 +106,8 @@ macro_rules! any {
                 }
                 first
             };
-            const LISTS: [&'static [Word]; ALL.len()] =
-                [$(<<$variant as Protocol>::Message as Vocabulary>::WORDS,)+];
+            const LISTS: [&'static [MessageKind]; ALL.len()] =
+                [$(<<$variant as Protocol>::Message as MessageKinds>::KINDS,)+];
 
             /// The position of the algorithm in [`ALL`].
             fn position(&self) -> usize {
@@ -112,13 +117,13 @@ macro_rules! any {
             }
         }
 
-        impl Vocabulary for AnyMessage {
-            const WORDS: &'static [Word] =
-                Self::EVERY_WORD.split_at(Self::FIRST_WORDS[ALL.len()]).0;
+        impl MessageKinds for AnyMessage {
+            const KINDS: &'static [MessageKind] =
+                Self::EVERY_KIND.split_at(Self::FIRST_KINDS[ALL.len()]).0;
 
-            fn word(&self) -> usize {
-                let word = match self { $(Self::$variant(message) => message.word(),)+ };
-                Self::FIRST_WORDS[self.position()] + word
+            fn kind(&self) -> usize {
+                let kind = match self { $(Self::$variant(message) => message.kind(),)+ };
+                Self::FIRST_KINDS[self.position()] + kind
             }
         }
 
@@ -129,13 +134,13 @@ macro_rules! any {
         }
 
         impl Protocol for AnySite {
-            type Input = Ask;
+            type Input = ApplicationInput;
             type Message = AnyMessage;
             type Output = Entered;
             type Timer = AnyTimer;
             type Rule = NoRule;
 
-            fn input(&mut self, input: Ask, out: &mut Out<Self>) {
+            fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
                 match self {
                     $(Self::$variant(site) => {
                         step(out, AnyMessage::$variant, AnyTimer::$variant, |out| site.input(input, out));
@@ -143,7 +148,7 @@ macro_rules! any {
                 }
             }
 
-            /// Ignores a message of another algorithm; [`awaits`](Validate::awaits) refuses it before.
+            /// Ignores a message of another algorithm; [`is_expected`](Validate::is_expected) refuses it before.
             fn message(&mut self, from: SiteId, message: AnyMessage, out: &mut Out<Self>) {
                 match (self, message) {
                     $((Self::$variant(site), AnyMessage::$variant(message)) => {
@@ -208,6 +213,7 @@ macro_rules! any {
                             sites: setup.sites,
                             home: setup.home,
                             holders: setup.holders.clone(),
+                            clocks: setup.clocks.clone(),
                             options: options.clone(),
                         };
                         let mut site = None;
@@ -262,13 +268,13 @@ macro_rules! any {
         }
 
         impl Validate for AnySite {
-            fn plausible(message: &AnyMessage, sites: usize) -> bool {
-                match message { $(AnyMessage::$variant(message) => $variant::plausible(message, sites),)+ }
+            fn is_well_formed(message: &AnyMessage, sites: usize) -> bool {
+                match message { $(AnyMessage::$variant(message) => $variant::is_well_formed(message, sites),)+ }
             }
 
-            fn awaits(&self, from: SiteId, message: &AnyMessage) -> bool {
+            fn is_expected(&self, from: SiteId, message: &AnyMessage) -> bool {
                 match (self, message) {
-                    $((Self::$variant(site), AnyMessage::$variant(message)) => site.awaits(from, message),)+
+                    $((Self::$variant(site), AnyMessage::$variant(message)) => site.is_expected(from, message),)+
                     _ => false,
                 }
             }
@@ -298,14 +304,14 @@ any! {
 }
 
 impl AnyMessage {
-    const EVERY_WORD: &'static [Word; MOST_WORDS] = &{
-        let mut all = [Self::LISTS[0][0]; MOST_WORDS];
+    const EVERY_KIND: &'static [MessageKind; MOST_KINDS] = &{
+        let mut all = [Self::LISTS[0][0]; MOST_KINDS];
         let mut list = 0;
         while list < ALL.len() {
-            let mut word = 0;
-            while word < Self::LISTS[list].len() {
-                all[Self::FIRST_WORDS[list] + word] = Self::LISTS[list][word];
-                word += 1;
+            let mut kind = 0;
+            while kind < Self::LISTS[list].len() {
+                all[Self::FIRST_KINDS[list] + kind] = Self::LISTS[list][kind];
+                kind += 1;
             }
             list += 1;
         }
@@ -353,7 +359,11 @@ impl fmt::Display for AlgorithmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { slug } => {
-                write!(f, "there is no algorithm '{slug}': `lockkeeper algorithms` lists them")
+                write!(
+                    f,
+                    "there is no algorithm '{slug}'{}: `lockkeeper algorithms` lists them",
+                    crate::registry::PresentName(slug)
+                )
             }
             Self::CanDeadlock { slug } => write!(f, "{slug} can deadlock: a cluster does not run it"),
             Self::NotAMutex { slug } => write!(
@@ -423,10 +433,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let slug = String::from;
-        assert_eq!(
-            refused("maekawa-published"),
-            AlgorithmError::CanDeadlock { slug: slug("maekawa-published") }
-        );
+        assert_eq!(refused("maekawa-basic"), AlgorithmError::CanDeadlock { slug: slug("maekawa-basic") });
         assert_eq!(refused("readers-writers"), AlgorithmError::NotAMutex { slug: slug("readers-writers") });
         assert_eq!(refused("paxos"), AlgorithmError::Unknown { slug: slug("paxos") });
     }
@@ -440,16 +447,16 @@ mod tests {
         };
         let mut asks = start(AnyOptions::Majority(Default::default()));
         out.begin(SiteId::new(0));
-        asks.input(Ask::Request(crate::Mode::Exclusive), &mut out);
+        asks.input(ApplicationInput::Request(crate::Mode::Exclusive), &mut out);
         let (_, message) = out.sends.pop().expect("a request to another site");
         let other = start(AnyOptions::NaimiTrehel(()));
-        assert!(asks.awaits(SiteId::new(1), &message) || AnySite::plausible(&message, 3));
-        assert!(!other.awaits(SiteId::new(1), &message));
+        assert!(asks.is_expected(SiteId::new(1), &message) || AnySite::is_well_formed(&message, 3));
+        assert!(!other.is_expected(SiteId::new(1), &message));
     }
 
     #[test]
     fn kinds_of_messages_keep_their_names() {
         let request = AnyMessage::Majority(crate::algorithms::maekawa::Message::Request(1));
-        assert_eq!(AnyMessage::WORDS[request.word()].name, "REQUEST");
+        assert_eq!(AnyMessage::KINDS[request.kind()].name, "REQUEST");
     }
 }

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct LamportClock(u64);
 
 impl LamportClock {
+    /// A clock with this reading: its next event has the number after it.
+    pub fn reading_at_start(reading: u64) -> Self {
+        Self(reading)
+    }
+
     /// The current reading.
     pub fn now(self) -> u64 {
         self.0
@@ -45,6 +50,21 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({}, {})", self.time, self.site)
     }
+}
+
+/// A number that a checker may replace by another one, as long as the order of the requests stays the same; see
+/// [`Inspect::stamps`](crate::Inspect::stamps).
+#[derive(Debug)]
+pub enum Stamp<'a> {
+    /// The time of a request, and the site that made it. Requests are compared by both, and by nothing else.
+    Request(&'a mut u64, SiteId),
+    /// The site's own clock. The times of its later requests are larger. The algorithm permits that it advances by any
+    /// amount at any time.
+    Clock(&'a mut u64),
+    /// A number that the receiver's clock is advanced to.
+    Bound(&'a mut u64),
+    /// The time of a message, which its receiver compares with its own request, and with nothing else that matters.
+    Message(&'a mut u64),
 }
 
 #[cfg(test)]

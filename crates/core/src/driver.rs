@@ -17,7 +17,7 @@
 //! dead holder, so they skip the number that it may have used ([`Out::skip_fence`]) or raise the clock
 //! ([`Out::raise_fence`]).
 
-use crate::{Out, Protocol, SiteId};
+use crate::{Inspect, Out, Protocol, SiteId};
 
 /// One site as a driver stores it: the state of the protocol and the fence clock of its lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +45,15 @@ impl<P: Protocol> Site<P> {
     /// The state of the algorithm, mutable for checkers that renumber its counters to keep them small.
     pub fn protocol_mut(&mut self) -> &mut P {
         &mut self.protocol
+    }
+
+    /// Replaces every site number; see [`Inspect::rename`].
+    pub fn rename(&mut self, to: &dyn Fn(SiteId) -> SiteId)
+    where
+        P: Inspect,
+    {
+        self.id = to(self.id);
+        self.protocol.rename(to);
     }
 
     /// The fence clock, which the driver sends with every message.

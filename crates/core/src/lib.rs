@@ -13,7 +13,7 @@
 //! | [`sharing`] | [`Sharing`], which entries may overlap and which conflict |
 //! | [`election`] | [`Election`], the protocols that elect one site as leader |
 //! | [`site`] | [`SiteId`], [`SiteSet`] |
-//! | [`clock`] | [`LamportClock`], [`Timestamp`] |
+//! | [`clock`] | [`LamportClock`], [`Timestamp`], [`Stamp`] |
 //! | [`driver`] | [`Site`], the part that all drivers share: messages of a site to itself, and fences |
 //! | [`algorithms`] | one file per mutual exclusion algorithm |
 //! | [`elections`] | one file per election |
@@ -40,15 +40,15 @@ pub mod sharing;
 pub mod site;
 pub mod tree;
 
-pub use clock::{LamportClock, Timestamp};
+pub use clock::{LamportClock, Stamp, Timestamp};
 pub use driver::Site;
 pub use election::{Campaign, Elected, Election};
 pub use lockkeeper_text::LockMode;
 pub use mutex::{
-    About, Ask, Entered, Expected, Inspect, InvariantViolated, Load, MutualExclusion, PaperFigures, Phase,
-    Setup, Validate,
+    About, ApplicationInput, Entered, Expected, Inspect, InvariantViolated, Load, MutualExclusion,
+    PaperFigures, Phase, Setup, Validate,
 };
-pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Timeout, Value, Vocabulary, Word};
+pub use protocol::{Field, MessageKind, MessageKinds, Never, Out, Protocol, Purpose, Rules, Timeout, Value};
 pub use settings::Configure;
-pub use sharing::{Crowd, Holder, Mode, Sharing};
+pub use sharing::{Holder, Mode, ModeCounts, Sharing};
 pub use site::{SiteId, SiteSet};

@@ -1,16 +1,16 @@
 //! The protocols that admit sites to a critical section: one at a time, or as many as the kind of lock allows.
 
 use crate::settings::{Configure, Setting};
-use crate::{Holder, Mode, Out, Protocol, Sharing, SiteId, Timestamp};
+use crate::{Holder, LamportClock, Mode, Out, Protocol, Sharing, SiteId, Stamp, Timestamp};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A request or release by the application.
+/// An input of the application: a request or a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Ask {
+pub enum ApplicationInput {
     /// The application requests to enter the critical section in this mode.
     Request(Mode),
     /// The application has left the critical section.
@@ -54,7 +54,7 @@ pub const LARGEST_NUMBER: u64 = u64::MAX / 4;
 /// [`PaperFigures`] for comparisons with the paper, [`Inspect`] for the observers of a run, and [`Validate`] for drivers
 /// whose messages come from a network.
 pub trait MutualExclusion:
-    Protocol<Input = Ask, Output = Entered> + Configure + PaperFigures + Inspect + Validate
+    Protocol<Input = ApplicationInput, Output = Entered> + Configure + PaperFigures + Inspect + Validate
 {
     /// The description of the algorithm.
     const ABOUT: About;
@@ -62,6 +62,9 @@ pub trait MutualExclusion:
     /// Whether the algorithm continues when sites crash and restart without their state, provided that one site is
     /// always up and the failure detector is perfect. Tests crash sites where this is `true`.
     const SURVIVES_CRASHES: bool = false;
+
+    /// Whether the sites have Lamport clocks that start with the readings of the [setup](Setup::clock_of).
+    const HAS_CLOCKS: bool = false;
 
     /// The description of the algorithm that these options select. Always [`ABOUT`](Self::ABOUT), except for
     /// [`AnySite`](crate::any::AnySite).
@@ -85,10 +88,10 @@ pub trait MutualExclusion:
     /// allows.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
-    /// The state of a site that restarts after a crash, for the `life`th time. The site has lost its state; it knows
-    /// that number and the setup, in which it neither is a holder nor has the token. An algorithm whose sites may
-    /// return overrides this.
-    fn restart(me: SiteId, _life: u32, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
+    /// The state of a site that restarts after a crash as incarnation number `incarnation`. The site has lost its
+    /// state; it knows that number and the setup, in which it neither is a holder nor has the token. An algorithm whose
+    /// sites may return overrides this.
+    fn restart(me: SiteId, _incarnation: u32, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
         Self::start(me, setup, out)
     }
 
@@ -119,7 +122,7 @@ pub trait PaperFigures: Configure {
 
     /// The names of messages and the sentences of rules that cannot occur with these options. Tests expect all the
     /// others.
-    fn dormant(_options: &Self::Options) -> &'static [&'static str] {
+    fn unreachable_labels(_options: &Self::Options) -> &'static [&'static str] {
         &[]
     }
 }
@@ -159,6 +162,27 @@ pub trait Inspect: Protocol {
 
     /// The same as [`numbers`](Self::numbers) for a message and its sender.
     fn numbers_in(_from: SiteId, _message: &mut Self::Message, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+
+    /// Whether all sites are alike once requests are compared by their order alone: all sites start in the same state,
+    /// site numbers only name sites and break ties between equal times, [`rename`](Self::rename) replaces every site
+    /// number, messages contain none, and [`stamps`](Self::stamps) visits every number that is not a count.
+    fn is_symmetric() -> bool {
+        false
+    }
+
+    /// Visits every number in the site's state that is a time or a ticket, so that a checker can renumber them. A number
+    /// that no longer matters is set to 0 and not visited.
+    fn stamps(&mut self, _visit: &mut dyn FnMut(Stamp<'_>)) {}
+
+    /// The same as [`stamps`](Self::stamps) for a message and its sender.
+    fn stamps_in(_from: SiteId, _message: &mut Self::Message, _visit: &mut dyn FnMut(Stamp<'_>)) {}
+
+    /// Replaces every site number in the site's state.
+    fn rename(&mut self, _to: &dyn Fn(SiteId) -> SiteId) {}
+
+    /// Drops the parts of the state that matter only for further requests of this site. A checker calls this after each
+    /// step of a site that makes no further request.
+    fn make_no_further_request(&mut self) {}
 }
 
 /// The error of [`Inspect::invariant`]: a condition that holds in every reachable state of a correct algorithm does not
@@ -180,14 +204,14 @@ impl Error for InvariantViolated {}
 pub trait Validate: Protocol {
     /// Whether a site of a system of at most `sites` sites can have sent this message: every site that it names exists,
     /// no list is longer than the number of sites, and no number is about to overflow ([`LARGEST_NUMBER`]).
-    fn plausible(_message: &Self::Message, _sites: usize) -> bool {
+    fn is_well_formed(_message: &Self::Message, _sites: usize) -> bool {
         true
     }
 
     /// Whether this message can arrive in the current state of this site. Returns `false` for a message that does not
     /// fit: a list of the wrong length, a second request of a site that can have only one, a request that came back to
     /// its requester.
-    fn awaits(&self, _from: SiteId, _message: &Self::Message) -> bool {
+    fn is_expected(&self, _from: SiteId, _message: &Self::Message) -> bool {
         true
     }
 }
@@ -201,6 +225,9 @@ pub struct Setup<O> {
     pub home: SiteId,
     /// The sites that are inside the critical section at the start, with their modes.
     pub holders: Vec<Holder>,
+    /// The readings of Lamport clocks at the start, where they are not 0. Only algorithms with
+    /// [`HAS_CLOCKS`](MutualExclusion::HAS_CLOCKS) use them.
+    pub clocks: Vec<(SiteId, u64)>,
     /// The algorithm's own options.
     pub options: O,
 }
@@ -208,7 +235,13 @@ pub struct Setup<O> {
 impl<O> Setup<O> {
     /// A setup without a holder.
     pub fn new(sites: usize, options: O) -> Self {
-        Self { sites, home: SiteId(0), holders: Vec::new(), options }
+        Self { sites, home: SiteId(0), holders: Vec::new(), clocks: Vec::new(), options }
+    }
+
+    /// The Lamport clock of the given site at the start.
+    pub fn clock_of(&self, site: SiteId) -> LamportClock {
+        let reading = self.clocks.iter().find(|(known, _)| *known == site).map(|&(_, reading)| reading);
+        LamportClock::reading_at_start(reading.unwrap_or_default())
     }
 
     /// The holder at the start, for locks that have at most one.
@@ -249,6 +282,8 @@ pub struct Expected {
     pub messages_per_entry: Option<f64>,
     /// Synchronization delay: the time from an exit to the next entry while a site waits, in T.
     pub sync_delay: Option<f64>,
+    /// The least and the largest synchronization delay, in T, where the paper gives no single value.
+    pub sync_delay_range: Option<(f64, f64)>,
     /// The time from a request to the entry while no other site requests, in T.
     pub client_delay: Option<f64>,
 }

@@ -33,7 +33,7 @@ pub trait Protocol: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// A request of the application.
     type Input: Value;
     /// A message between sites, under the name that the paper gives it. `Display` writes it in the paper's notation.
-    type Message: Value + Vocabulary + Display;
+    type Message: Value + MessageKinds + Display;
     /// A result for the application.
     type Output: Value;
     /// A timer of the site; [`Never`] where the paper has no timeouts.
@@ -108,14 +108,14 @@ pub enum Purpose {
 
 /// A kind of message: its name in the paper and its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct MessageKind {
     /// The paper's name, in capitals.
     pub name: &'static str,
     /// The purpose of the message.
     pub purpose: Purpose,
 }
 
-impl Word {
+impl MessageKind {
     /// A message that requests or grants an entry.
     pub const fn enter(name: &'static str) -> Self {
         Self { name, purpose: Purpose::Enter }
@@ -128,18 +128,21 @@ impl Word {
 }
 
 /// The kinds of messages of a protocol.
-pub trait Vocabulary {
+pub trait MessageKinds {
     /// Every kind, in the order of the paper.
-    const WORDS: &'static [Word];
+    const KINDS: &'static [MessageKind];
 
-    /// This message's position in [`Self::WORDS`].
-    fn word(&self) -> usize;
+    /// This message's position in [`Self::KINDS`].
+    fn kind(&self) -> usize;
 }
 
 /// The rules of an algorithm; made by [`rules!`](crate::rules).
 pub trait Rules: Copy + Eq + Debug + Send + Sync + 'static {
     /// Every rule, in the order of the paper.
     const ALL: &'static [Self];
+
+    /// The rule's name, unique in its algorithm: `Asks`.
+    fn name(self) -> &'static str;
 
     /// The effect of this rule: the rest of a sentence that starts with the site's name.
     fn sentence(self) -> &'static str;
@@ -160,6 +163,7 @@ pub trait Rules: Copy + Eq + Debug + Send + Sync + 'static {
 ///     }
 /// }
 /// use lockkeeper_core::Rules;
+/// assert_eq!(Rule::Asks.name(), "Asks");
 /// assert_eq!(Rule::Asks.sentence(), "asks the keeper");
 /// ```
 #[macro_export]
@@ -171,6 +175,9 @@ macro_rules! rules {
 
         impl $crate::Rules for $name {
             const ALL: &'static [Self] = &[$(Self::$rule,)+];
+            fn name(self) -> &'static str {
+                match self { $(Self::$rule => stringify!($rule),)+ }
+            }
             fn sentence(self) -> &'static str {
                 match self { $(Self::$rule => $sentence,)+ }
             }

@@ -1,6 +1,7 @@
 //! The list of all algorithms and elections. Every command that offers a choice of them reads this list.
 
 use crate::{About, Election, MutualExclusion, Sharing, algorithms, election, elections};
+use core::fmt;
 
 /// One algorithm of the registry.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +55,9 @@ registry! {
     token_ring::TokenRing,
     token_ring_parked::TokenRingParked,
     token_ring_recovering::TokenRingRecovering,
-    maekawa_published::MaekawaPublished,
+    maekawa_basic::MaekawaBasic,
     maekawa::Maekawa,
+    maekawa::Maekawa1985,
     maekawa::Majority,
     maekawa::TreeQuorum,
     suzuki_kasami::SuzukiKasami,
@@ -77,6 +79,28 @@ pub fn sharing(slug: &str) -> Option<Sharing> {
         }
     }
     visit(slug, OfDefaults)
+}
+
+/// Former names of algorithms, and the present names.
+const RENAMED: &[(&str, &str)] = &[("maekawa-published", "maekawa-basic")];
+
+/// Whether an algorithm had the given name in an earlier version.
+pub fn is_former_name(slug: &str) -> bool {
+    RENAMED.iter().any(|(former, _)| *former == slug)
+}
+
+/// The addition to the error about an unknown algorithm: its present name if an earlier version had the given one, else
+/// nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct PresentName<'a>(pub &'a str);
+
+impl fmt::Display for PresentName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match RENAMED.iter().find(|(former, _)| *former == self.0) {
+            Some((_, present)) => write!(f, ": it is called '{present}' now"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The entry of the algorithm of the given name.

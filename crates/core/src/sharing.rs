@@ -86,14 +86,14 @@ impl fmt::Display for Holder {
 
 /// The number of sites in each mode, either inside or waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Crowd {
+pub struct ModeCounts {
     /// Sites in exclusive mode.
     pub exclusive: usize,
     /// Sites in shared mode.
     pub shared: usize,
 }
 
-impl Crowd {
+impl ModeCounts {
     /// The number of sites in both modes.
     pub fn all(self) -> usize {
         self.exclusive + self.shared
@@ -157,7 +157,7 @@ impl Sharing {
     }
 
     /// The number of further sites that may enter in this mode while `inside` are holders.
-    pub fn room(self, inside: Crowd, mode: Mode) -> usize {
+    pub fn room(self, inside: ModeCounts, mode: Mode) -> usize {
         match (self, mode) {
             (Self::Mutex, _) => 1usize.saturating_sub(inside.all()),
             (Self::Semaphore(most), _) => most.saturating_sub(inside.all()),
@@ -168,18 +168,18 @@ impl Sharing {
     }
 
     /// Whether one more site may enter in this mode while `inside` are holders: the safety property of every lock.
-    pub fn admits(self, inside: Crowd, mode: Mode) -> bool {
+    pub fn admits(self, inside: ModeCounts, mode: Mode) -> bool {
         self.room(inside, mode) > 0
     }
 
     /// The number of entries in exclusive mode that may overlap.
     pub fn capacity(self) -> usize {
-        self.room(Crowd::default(), Mode::Exclusive)
+        self.room(ModeCounts::default(), Mode::Exclusive)
     }
 
     /// Rejects holders that cannot be inside together, with an error that names them.
     pub fn check(self, holders: &[Holder]) -> Result<(), HolderError> {
-        let mut inside = Crowd::default();
+        let mut inside = ModeCounts::default();
         for (place, holder) in holders.iter().enumerate() {
             if holders[..place].iter().any(|other| other.site == holder.site) {
                 return Err(HolderError::NamedTwice { site: holder.site });
@@ -277,8 +277,8 @@ mod tests {
     const E: Mode = Mode::Exclusive;
     const S: Mode = Mode::Shared;
 
-    fn inside(exclusive: usize, shared: usize) -> Crowd {
-        Crowd { exclusive, shared }
+    fn inside(exclusive: usize, shared: usize) -> ModeCounts {
+        ModeCounts { exclusive, shared }
     }
 
     #[test]

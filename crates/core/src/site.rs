@@ -104,6 +104,13 @@ impl SiteSet {
         self.words.fill(0);
     }
 
+    /// The set of the sites that these sites are renamed to.
+    pub fn renamed(&self, to: &dyn Fn(SiteId) -> SiteId) -> Self {
+        let mut renamed = Self { words: vec![0; self.words.len()] };
+        renamed.extend(self.iter().map(to));
+        renamed
+    }
+
     /// The sites in the set, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = SiteId> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {

@@ -143,8 +143,11 @@ impl<P: MutualExclusion> System<P> {
             Next::Arrives(place) => {
                 let (from, to, clock, message) = self.under_way.remove(place);
                 let state = self.sites[to.index()].protocol();
-                assert!(Gate::<P>::plausible(&message, self.sites.len()), "{message} is not plausible");
-                assert!(state.awaits(from, &message), "{message} from {from} to {to} is not awaited");
+                assert!(
+                    Gate::<P>::is_well_formed(&message, self.sites.len()),
+                    "{message} is not well-formed"
+                );
+                assert!(state.is_expected(from, &message), "{message} from {from} to {to} is not expected");
                 self.sites[to.index()].deliver(from, clock, message, &mut out);
                 to.index()
             }

@@ -18,8 +18,8 @@ use lockkeeper_core::elections::{bully, elector, ring_election};
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{
-    Configure, LockMode, MutualExclusion, Out, Phase, Protocol, Setup, Site, SiteId, Timestamp, Validate,
-    Vocabulary,
+    Configure, LockMode, MessageKinds, MutualExclusion, Out, Phase, Protocol, Setup, Site, SiteId, Timestamp,
+    Validate,
 };
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;
@@ -84,7 +84,7 @@ impl System {
         let fence = self.sites[site.index()].fence();
         for (to, message) in out.sends.drain(..) {
             let bytes = postcard::to_stdvec(&message).unwrap();
-            self.seen.entry(message.word()).or_insert(bytes);
+            self.seen.entry(message.kind()).or_insert(bytes);
             self.in_flight.push_back((site, to, fence, message));
         }
     }
@@ -105,7 +105,7 @@ impl System {
     fn deliver(&mut self) {
         for _ in 0..200 {
             let Some((from, to, fence, message)) = self.in_flight.pop_front() else { return };
-            if self.sites[to.index()].protocol().awaits(from, &message) {
+            if self.sites[to.index()].protocol().is_expected(from, &message) {
                 self.step(to, |site, out| site.deliver(from, fence, message, out));
             }
         }
@@ -159,8 +159,8 @@ fn bytes_of_messages_between_sites_do_not_change() {
             }
             system.round(round);
         }
-        for (word, bytes) in &system.seen {
-            golden.bytes(&format!("{} {}", about.slug, Message::WORDS[*word].name), bytes);
+        for (kind, bytes) in &system.seen {
+            golden.bytes(&format!("{} {}", about.slug, Message::KINDS[*kind].name), bytes);
         }
     }
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/messages.txt");

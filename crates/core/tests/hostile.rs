@@ -1,10 +1,10 @@
-//! Sites that receive forged or damaged messages. A driver delivers only messages that [`Validate::plausible`]
-//! and [`Validate::awaits`] accept. With these, no site panics, loops for ever or grows without bound; and no
+//! Sites that receive forged or damaged messages. A driver delivers only messages that [`Validate::is_well_formed`]
+//! and [`Validate::is_expected`] accept. With these, no site panics, loops for ever or grows without bound; and no
 //! message of a correct site is refused.
 
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Setup, Site, SiteId};
+use lockkeeper_core::{ApplicationInput, Mode, MutualExclusion, Out, Setup, Site, SiteId};
 
 /// xorshift64*.
 struct Random(u64);
@@ -92,14 +92,16 @@ impl<P: MutualExclusion> System<P> {
     /// Requests or releases at a random site.
     fn input(&mut self) {
         let site = self.random.below(self.sites.len());
-        let ask = match self.stands[site] {
-            State::Idle if self.shares && self.random.below(2) == 0 => Ask::Request(Mode::Shared),
-            State::Idle => Ask::Request(Mode::Exclusive),
+        let input = match self.stands[site] {
+            State::Idle if self.shares && self.random.below(2) == 0 => {
+                ApplicationInput::Request(Mode::Shared)
+            }
+            State::Idle => ApplicationInput::Request(Mode::Exclusive),
             State::Asked => return,
-            State::Inside => Ask::Release,
+            State::Inside => ApplicationInput::Release,
         };
         self.stands[site] = if self.stands[site] == State::Idle { State::Asked } else { State::Idle };
-        self.sites[site].input(ask, &mut self.out);
+        self.sites[site].input(input, &mut self.out);
         self.collect(SiteId::new(site));
     }
 
@@ -138,7 +140,7 @@ impl<P: MutualExclusion> System<P> {
 
     fn arrives(&mut self, from: SiteId, to: SiteId, fence: u64, message: P::Message) -> bool {
         let site = &mut self.sites[to.index()];
-        if !P::plausible(&message, self.stands.len()) || !site.protocol().awaits(from, &message) {
+        if !P::is_well_formed(&message, self.stands.len()) || !site.protocol().is_expected(from, &message) {
             return false;
         }
         site.deliver(from, fence, message, &mut self.out);

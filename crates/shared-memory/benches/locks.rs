@@ -6,7 +6,8 @@
 //! five runs. The critical section adds one to a number; threads do nothing else between entries.
 
 use lockkeeper_shared_memory::{
-    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, Slot, TestAndSet,
+    Algorithm, Bakery, BlackWhiteBakery, Clh, Dijkstra, EisenbergMcGuire, Filter, Mcs, Mutex, Peterson,
+    Semaphore, Slot, Szymanski, TestAndSet, Ticket,
 };
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,23 +46,38 @@ fn main() {
     println!("  {:24} {:>9} {:>9} {:>9}", "", "1 slot", "4 slots", "16 slots");
     row("std::sync::Mutex", [1, 1, 1].map(|_| std_mutex(1)));
     row("parking_lot::Mutex", [1, 1, 1].map(|_| parking_lot(1)));
-    row("test-and-set", [1, 4, 16].map(|slots| slotted::<TestAndSet>(slots, 1)));
-    row("semaphore", [1, 4, 16].map(|slots| slotted::<Semaphore>(slots, 1)));
-    row("dijkstra", [1, 4, 16].map(|slots| slotted::<Dijkstra>(slots, 1)));
-    row("bakery", [1, 4, 16].map(|slots| slotted::<Bakery>(slots, 1)));
-    row("black-white-bakery", [1, 4, 16].map(|slots| slotted::<BlackWhiteBakery>(slots, 1)));
+    for (name, run) in LOCKS {
+        row(name, [1, 4, 16].map(|slots| run(slots, 1)));
+    }
 
     println!("\nfull contention: nanoseconds from one entry to the next, by the number of threads");
     println!("  {:24} {:>9} {:>9} {:>9}", "", "2 threads", "4 threads", "8 threads");
     let threads = [2, 4, 8];
     row("std::sync::Mutex", threads.map(std_mutex));
     row("parking_lot::Mutex", threads.map(parking_lot));
-    row("test-and-set", threads.map(|threads| slotted::<TestAndSet>(threads, threads)));
-    row("semaphore", threads.map(|threads| slotted::<Semaphore>(threads, threads)));
-    row("dijkstra", threads.map(|threads| slotted::<Dijkstra>(threads, threads)));
-    row("bakery", threads.map(|threads| slotted::<Bakery>(threads, threads)));
-    row("black-white-bakery", threads.map(|threads| slotted::<BlackWhiteBakery>(threads, threads)));
+    for (name, run) in LOCKS {
+        row(name, threads.map(|threads| run(threads, threads)));
+    }
 }
+
+/// Runs a lock with a number of slots, of which a number of threads use one each.
+type Run = fn(slots: usize, threads: usize) -> f64;
+
+/// The locks of this crate.
+const LOCKS: [(&str, Run); 12] = [
+    ("test-and-set", slotted::<TestAndSet>),
+    ("semaphore", slotted::<Semaphore>),
+    ("ticket", slotted::<Ticket>),
+    ("mcs", slotted::<Mcs>),
+    ("clh", slotted::<Clh>),
+    ("dijkstra", slotted::<Dijkstra>),
+    ("eisenberg-mcguire", slotted::<EisenbergMcGuire>),
+    ("bakery", slotted::<Bakery>),
+    ("peterson", slotted::<Peterson>),
+    ("filter", slotted::<Filter>),
+    ("szymanski", slotted::<Szymanski>),
+    ("black-white-bakery", slotted::<BlackWhiteBakery>),
+];
 
 fn row(name: &str, nanoseconds: [f64; 3]) {
     let [a, b, c] = nanoseconds;

@@ -1,7 +1,10 @@
 //! The interface of the algorithms, and the list of them.
 
 use crate::wait_strategy::{WaitEnded, WaitStrategy};
-use crate::{bakery, black_white_bakery, dijkstra, semaphore, test_and_set};
+use crate::{
+    bakery, black_white_bakery, clh, dijkstra, eisenberg_mcguire, filter, mcs, peterson, semaphore,
+    szymanski, test_and_set, ticket,
+};
 use serde::Serialize;
 
 /// The shared registers of one algorithm, and the operations of a slot on them.
@@ -45,15 +48,26 @@ pub struct About {
     pub needs: &'static str,
     /// The fairness among waiting threads.
     pub fairness: &'static str,
+    /// The text of the source file, whose header explains the algorithm.
+    #[serde(skip)]
+    pub source: &'static str,
 }
 
-/// All algorithms, oldest first.
-pub const ALL: [About; 5] = [
+/// All algorithms: first those that need only reads and writes, then those that need an atomic instruction; oldest
+/// first.
+pub const ALL: [About; 12] = [
     dijkstra::Dijkstra::ABOUT,
+    eisenberg_mcguire::EisenbergMcGuire::ABOUT,
     bakery::Bakery::ABOUT,
+    peterson::Peterson::ABOUT,
+    filter::Filter::ABOUT,
+    szymanski::Szymanski::ABOUT,
     black_white_bakery::BlackWhiteBakery::ABOUT,
     test_and_set::TestAndSet::ABOUT,
     semaphore::Semaphore::ABOUT,
+    ticket::Ticket::ABOUT,
+    mcs::Mcs::ABOUT,
+    clh::Clh::ABOUT,
 ];
 
 /// The name of the family.

@@ -94,6 +94,7 @@ impl Algorithm for Bakery {
         idea: "take a ticket higher than all others, wait until no other slot has a lower one",
         needs: "reads and writes of registers with one writer each, which need not even be atomic",
         fairness: "first come, first served",
+        source: include_str!("bakery.rs"),
     };
 
     fn new(slots: usize) -> Self {

@@ -5,11 +5,11 @@
 //! cost.
 
 use crate::{
-    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, MutexGuard, Semaphore, Slot, TestAndSet,
-    sync::Padded,
+    Algorithm, Bakery, BlackWhiteBakery, Clh, Dijkstra, EisenbergMcGuire, Filter, Mcs, Mutex, MutexGuard,
+    Peterson, Semaphore, Slot, Szymanski, TestAndSet, Ticket, sync::Padded,
 };
 use serde::Serialize;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -82,8 +82,10 @@ pub fn dollars(amount: u64) -> String {
 pub struct Plan {
     /// The number of threads; at least one.
     pub atms: usize,
-    /// The total number of deposits.
+    /// The total number of deposits, or the least number if `at_least` is not zero.
     pub deposits: u64,
+    /// The least duration of a run: the ATMs make further deposits until it is over.
+    pub at_least: Duration,
 }
 
 /// The result of a [`Plan`].
@@ -99,6 +101,8 @@ pub struct Run {
     pub balance: u64,
     /// The duration of the run.
     pub seconds: f64,
+    /// The share of that duration in which all ATMs were at work: between the last start and the first end.
+    pub overlap: f64,
     /// Deposits per second.
     pub per_second: f64,
     /// The number of deposits of each ATM.
@@ -110,16 +114,18 @@ pub struct Run {
 }
 
 impl Run {
-    fn new(plan: Plan, lock: Option<&'static str>, balance: u64, seen: Vec<Seen>, took: Duration) -> Self {
+    fn new(lock: Option<&'static str>, balance: u64, seen: Vec<Seen>, took: Took) -> Self {
         let by_atm: Vec<u64> = seen.iter().map(|seen| seen.deposits).collect();
-        let seconds = took.as_secs_f64();
+        let seconds = took.all.as_secs_f64();
+        let deposits: u64 = by_atm.iter().sum();
         Self {
             lock,
-            deposits: plan.deposits,
-            expected: START + plan.deposits,
+            deposits,
+            expected: START + deposits,
             balance,
             seconds,
-            per_second: plan.deposits as f64 / seconds.max(1e-9),
+            overlap: took.together.as_secs_f64() / seconds.max(1e-9),
+            per_second: deposits as f64 / seconds.max(1e-9),
             jain: jain(&by_atm),
             by_atm,
             longest_wait: seen.iter().map(|seen| seen.longest_wait).max().unwrap_or(0),
@@ -180,19 +186,22 @@ pub fn without_lock(plan: Plan, progress: &AtomicU64) -> Run {
         let (atms, atm) = (plan.atms as u64, atm as u64);
         plan.deposits / atms + u64::from(atm < plan.deposits % atms)
     };
+    let timer = Timer::new(plan.at_least);
     let (seen, took) = at_once((0..plan.atms).collect(), |atm| {
         let mut counter = Counter { progress, unreported: 0 };
-        for deposit in 0..share(atm) {
+        let mut made = 0;
+        while made < share(atm) || !timer.is_over(made) {
             let amount = balance.load(Ordering::Relaxed);
-            if deposit.is_multiple_of(YIELD_EVERY) {
+            if made.is_multiple_of(YIELD_EVERY) {
                 std::thread::yield_now();
             }
             balance.store(amount + 1, Ordering::Relaxed);
+            made += 1;
             counter.count();
         }
-        Seen { deposits: share(atm), longest_wait: 0 }
+        Seen { deposits: made, longest_wait: 0 }
     });
-    Run::new(plan, None, balance.into_inner(), seen, took)
+    Run::new(None, balance.into_inner(), seen, took)
 }
 
 /// Runs threads that deposit under the lock of this name in [`crate::ALL`], or [`STD`]; `None` if there is no such
@@ -200,10 +209,17 @@ pub fn without_lock(plan: Plan, progress: &AtomicU64) -> Run {
 pub fn with_lock(lock: &str, plan: Plan, progress: &AtomicU64) -> Option<Run> {
     let run = match lock {
         "dijkstra" => with_slots::<Dijkstra>,
+        "eisenberg-mcguire" => with_slots::<EisenbergMcGuire>,
         "bakery" => with_slots::<Bakery>,
+        "peterson" => with_slots::<Peterson>,
+        "filter" => with_slots::<Filter>,
+        "szymanski" => with_slots::<Szymanski>,
         "black-white-bakery" => with_slots::<BlackWhiteBakery>,
         "test-and-set" => with_slots::<TestAndSet>,
         "semaphore" => with_slots::<Semaphore>,
+        "ticket" => with_slots::<Ticket>,
+        "mcs" => with_slots::<Mcs>,
+        "clh" => with_slots::<Clh>,
         STD => with_std,
         _ => return None,
     };
@@ -214,14 +230,14 @@ fn with_slots<A: Algorithm>(plan: Plan, progress: &AtomicU64) -> Run {
     let bank = Mutex::<A, _>::new(plan.atms, Account::default());
     let tills = (0..plan.atms).map(|_| bank.slot().expect("as many slots as ATMs")).collect();
     let (seen, took) = deposit(plan, tills, progress);
-    Run::new(plan, Some(A::ABOUT.slug), bank.into_inner().balance, seen, took)
+    Run::new(Some(A::ABOUT.slug), bank.into_inner().balance, seen, took)
 }
 
 fn with_std(plan: Plan, progress: &AtomicU64) -> Run {
     let bank = std::sync::Mutex::new(Account::default());
     let (seen, took) = deposit(plan, vec![&bank; plan.atms], progress);
     let account = bank.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Run::new(plan, Some(STD), account.balance, seen, took)
+    Run::new(Some(STD), account.balance, seen, took)
 }
 
 /// The account, and the number of deposits made.
@@ -255,8 +271,9 @@ impl Till for &std::sync::Mutex<Account> {
 }
 
 /// Deposits until all deposits of the plan are made. The share of each ATM depends on the lock.
-fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen>, Duration) {
+fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen>, Took) {
     let made = Padded(AtomicU64::new(0));
+    let timer = Timer::new(plan.at_least);
     at_once(tills, |mut till| {
         let mut counter = Counter { progress, unreported: 0 };
         let mut seen = Seen::default();
@@ -264,7 +281,7 @@ fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen
             let before = made.0.load(Ordering::Relaxed);
             let others = till.inside(|account| {
                 let others = account.made - before;
-                if account.made == plan.deposits {
+                if account.made >= plan.deposits && timer.is_over(account.made) {
                     return None;
                 }
                 account.balance += 1;
@@ -280,9 +297,41 @@ fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen
     })
 }
 
-/// Runs `work` on one thread for each item, all from the same moment on. Also returns the duration from the first start
-/// to the last end.
-fn at_once<W: Send, R: Send>(items: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Vec<R>, Duration) {
+/// The least duration of a run.
+struct Timer {
+    started: Instant,
+    at_least: Duration,
+    is_over: AtomicBool,
+}
+
+impl Timer {
+    /// The clock is read after this many deposits.
+    const EVERY: u64 = 64;
+
+    fn new(at_least: Duration) -> Self {
+        Self { started: Instant::now(), at_least, is_over: AtomicBool::new(at_least.is_zero()) }
+    }
+
+    /// Whether the duration is over, after `made` deposits.
+    fn is_over(&self, made: u64) -> bool {
+        if made.is_multiple_of(Self::EVERY) && self.started.elapsed() >= self.at_least {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// The times of a run of several threads.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    /// From the first start to the last end.
+    all: Duration,
+    /// From the last start to the first end: all threads are at work.
+    together: Duration,
+}
+
+/// Runs `work` on one thread for each item, all from the same moment on.
+fn at_once<W: Send, R: Send>(items: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Vec<R>, Took) {
     let missing = AtomicUsize::new(items.len());
     let (missing, work) = (&missing, &work);
     let run = move |one: W| {
@@ -301,9 +350,13 @@ fn at_once<W: Send, R: Send>(items: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Ve
         };
         threads.into_iter().map(join).collect()
     });
-    let first = all.iter().map(|(_, started, _)| *started).min();
-    let last = all.iter().map(|(.., ended)| *ended).max();
-    let took = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
+    let starts = || all.iter().map(|(_, started, _)| *started);
+    let ends = || all.iter().map(|(.., ended)| *ended);
+    let between = |from: Option<Instant>, to: Option<Instant>| {
+        from.zip(to).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from))
+    };
+    let took =
+        Took { all: between(starts().min(), ends().max()), together: between(starts().max(), ends().min()) };
     (all.into_iter().map(|(seen, ..)| seen).collect(), took)
 }
 
@@ -332,7 +385,7 @@ mod tests {
     #[test]
     fn every_lock_keeps_every_deposit() {
         let deposits = if cfg!(miri) { 50 } else { 5_000 };
-        let plan = Plan { atms: 3, deposits };
+        let plan = Plan { atms: 3, deposits, at_least: Duration::ZERO };
         for lock in crate::ALL.iter().map(|about| about.slug).chain([STD]) {
             let progress = AtomicU64::new(0);
             let run = with_lock(lock, plan, &progress).expect(lock);
@@ -345,8 +398,22 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri's clock is too slow for it")]
+    fn a_least_duration_is_kept_and_all_deposits_are_counted() {
+        let plan = Plan { atms: 2, deposits: 10, at_least: Duration::from_millis(20) };
+        let without = without_lock(plan, &AtomicU64::new(0));
+        let with = with_lock("bakery", plan, &AtomicU64::new(0)).expect("bakery");
+        for run in [&without, &with] {
+            assert!(run.seconds >= 0.019 && run.deposits > 10, "{run:?}");
+            assert_eq!(run.by_atm.iter().sum::<u64>(), run.deposits);
+            assert!((0.0..=1.0).contains(&run.overlap), "{run:?}");
+        }
+        assert!(with.right(), "{with:?}");
+    }
+
+    #[test]
     fn without_a_lock_the_balance_never_exceeds_the_deposits() {
-        let plan = Plan { atms: 3, deposits: if cfg!(miri) { 50 } else { 5_000 } };
+        let plan = Plan { atms: 3, deposits: if cfg!(miri) { 50 } else { 5_000 }, at_least: Duration::ZERO };
         let run = without_lock(plan, &AtomicU64::new(0));
         assert!(run.balance > START && run.balance <= run.expected, "{run:?}");
         assert_eq!(run.by_atm.iter().sum::<u64>(), plan.deposits);

@@ -113,6 +113,7 @@ impl Algorithm for BlackWhiteBakery {
         idea: "a bakery with tickets of two colours: one colour is served while the other is given out",
         needs: "reads and writes of registers, one of which all write; numbers up to N",
         fairness: "first come, first served",
+        source: include_str!("black_white_bakery.rs"),
     };
 
     fn new(slots: usize) -> Self {

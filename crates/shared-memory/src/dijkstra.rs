@@ -97,6 +97,7 @@ impl Algorithm for Dijkstra {
                that is not trying",
         needs: "reads and writes of registers, one of which all write",
         fairness: "some thread enters, but one may wait for ever",
+        source: include_str!("dijkstra.rs"),
     };
 
     fn new(slots: usize) -> Self {

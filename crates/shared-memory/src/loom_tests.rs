@@ -9,7 +9,10 @@
 use crate::algorithm::{About, Sealed};
 use crate::sync::write_before_read;
 use crate::wait_strategy::{WaitEnded, WaitStrategy};
-use crate::{Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, TestAndSet};
+use crate::{
+    Algorithm, Bakery, BlackWhiteBakery, Clh, Dijkstra, EisenbergMcGuire, Filter, Mcs, Mutex, Peterson,
+    Semaphore, Szymanski, TestAndSet, Ticket,
+};
 use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
@@ -35,6 +38,25 @@ fn explore<A: Algorithm + 'static>(entries: [usize; 2], preemptions: Option<usiz
     });
 }
 
+/// Explores a thread that enters, and one that gives up at its first wait, and then enters.
+fn explore_giving_up<A: Algorithm + 'static>() {
+    let mut builder = Builder::new();
+    builder.preemption_bound = PREEMPTIONS;
+    builder.check(|| {
+        let mutex = Arc::new(Mutex::<A, usize>::new(2, 0));
+        let shared = mutex.clone();
+        let other = thread::spawn(move || {
+            let mut slot = shared.slot().expect("two slots for two threads");
+            let tried = slot.try_lock().map(|mut guard| *guard += 1).is_some();
+            *slot.lock() += 1;
+            usize::from(tried) + 1
+        });
+        *mutex.slot().expect("two slots for two threads").lock() += 1;
+        let entries = other.join().expect("the other thread ends") + 1;
+        assert_eq!(*mutex.slot().expect("a free slot").lock(), entries);
+    });
+}
+
 /// The bound on preemptions of threads that do not wait: enough to find the bugs of the mutants below, and seconds
 /// instead of minutes for the bakeries.
 const PREEMPTIONS: Option<usize> = Some(3);
@@ -49,12 +71,36 @@ macro_rules! holds {
     )* };
 }
 
+macro_rules! holds_with_a_thread_that_gives_up {
+    ($($name:ident: $algorithm:ty;)*) => { $(
+        #[test]
+        fn $name() {
+            explore_giving_up::<$algorithm>();
+        }
+    )* };
+}
+
+// The queues, whose requests stay when a thread gives up, and the waiting room, whose others must not wait for it.
+holds_with_a_thread_that_gives_up! {
+    ticket_that_is_abandoned: Ticket;
+    mcs_node_that_is_abandoned: Mcs;
+    clh_node_that_is_abandoned: Clh;
+    szymanski_room_that_is_left: Szymanski;
+}
+
 holds! {
     dijkstra: Dijkstra;
     bakery: Bakery;
     black_white_bakery: BlackWhiteBakery;
     test_and_set: TestAndSet;
     semaphore: Semaphore;
+    eisenberg_mcguire: EisenbergMcGuire;
+    peterson: Peterson;
+    filter: Filter;
+    szymanski: Szymanski;
+    ticket: Ticket;
+    mcs: Mcs;
+    clh: Clh;
 }
 
 /// The bakery with one part omitted.
@@ -99,29 +145,54 @@ impl<const WHAT: u8> Algorithm for Without<WHAT> {
     }
 }
 
-/// Dijkstra's algorithm without its fence: both slots announce themselves, and neither sees the other.
-struct UnfencedDijkstra(Dijkstra);
+/// An algorithm whose trying protocol is another one.
+macro_rules! with_another_entry {
+    ($($(#[$doc:meta])* $name:ident($of:ty): $enter:expr;)*) => { $(
+        $(#[$doc])*
+        struct $name($of);
 
-impl Sealed for UnfencedDijkstra {}
+        impl Sealed for $name {}
 
-impl Algorithm for UnfencedDijkstra {
-    const ABOUT: About = Dijkstra::ABOUT;
+        impl Algorithm for $name {
+            const ABOUT: About = <$of as Algorithm>::ABOUT;
 
-    fn new(slots: usize) -> Self {
-        Self(Dijkstra::new(slots))
-    }
+            fn new(slots: usize) -> Self {
+                Self(<$of as Algorithm>::new(slots))
+            }
 
-    fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
-        self.0.try_to_enter(me, strategy, || ())
-    }
+            fn enter(&self, me: usize, strategy: &mut impl WaitStrategy) -> Result<(), WaitEnded> {
+                $enter(&self.0, me, strategy)
+            }
 
-    fn exit(&self, me: usize) {
-        self.0.exit(me);
-    }
+            fn exit(&self, me: usize) {
+                self.0.exit(me);
+            }
 
-    fn withdraw(&self, me: usize) {
-        self.0.withdraw(me);
-    }
+            fn withdraw(&self, me: usize) {
+                self.0.withdraw(me);
+            }
+        }
+    )* };
+}
+
+with_another_entry! {
+    /// Dijkstra's algorithm without its fence: both slots announce themselves, and neither sees the other.
+    UnfencedDijkstra(Dijkstra): |of: &Dijkstra, me, strategy| of.try_to_enter(me, strategy, || ());
+    /// The same of Eisenberg and McGuire's algorithm.
+    UnfencedEisenbergMcGuire(EisenbergMcGuire):
+        |of: &EisenbergMcGuire, me, strategy| of.try_to_enter(me, strategy, || ());
+    /// Peterson's algorithm without the fence between `flag` and `turn`.
+    PetersonWithoutFirstFence(Peterson):
+        |of: &Peterson, me, strategy| of.try_to_enter(me, strategy, || (), write_before_read);
+    /// Peterson's algorithm without the fence behind `turn`.
+    PetersonWithoutSecondFence(Peterson):
+        |of: &Peterson, me, strategy| of.try_to_enter(me, strategy, write_before_read, || ());
+    /// The filter without the fence between `level` and `victim`.
+    FilterWithoutFirstFence(Filter):
+        |of: &Filter, me, strategy| of.try_to_enter(me, strategy, || (), write_before_read);
+    /// The filter without the fence behind `victim`.
+    FilterWithoutSecondFence(Filter):
+        |of: &Filter, me, strategy| of.try_to_enter(me, strategy, write_before_read, || ());
 }
 
 macro_rules! caught {
@@ -139,4 +210,9 @@ caught! {
     the_bakery_without_its_first_fence_is_caught: Without<FENCE_AFTER_CHOOSING>;
     the_bakery_without_its_second_fence_is_caught: Without<FENCE_AFTER_TICKET>;
     dijkstra_without_its_fence_is_caught: UnfencedDijkstra;
+    eisenberg_mcguire_without_its_fence_is_caught: UnfencedEisenbergMcGuire;
+    peterson_without_its_first_fence_is_caught: PetersonWithoutFirstFence;
+    peterson_without_its_second_fence_is_caught: PetersonWithoutSecondFence;
+    filter_without_its_first_fence_is_caught: FilterWithoutFirstFence;
+    filter_without_its_second_fence_is_caught: FilterWithoutSecondFence;
 }

@@ -4,7 +4,10 @@ use crate::algorithm::Algorithm;
 use crate::mutex_guard::{MutexGuard, Protected};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::wait_strategy::{Backoff, WaitEnded, WaitStrategy, While};
-use crate::{Bakery, BlackWhiteBakery, Dijkstra, Semaphore, TestAndSet};
+use crate::{
+    Bakery, BlackWhiteBakery, Clh, Dijkstra, EisenbergMcGuire, Filter, Mcs, Peterson, Semaphore, Szymanski,
+    TestAndSet, Ticket,
+};
 use std::fmt;
 
 /// Data that one thread at a time can access, protected by an [`Algorithm`] for a fixed number of slots.
@@ -25,6 +28,20 @@ pub type BlackWhiteBakeryMutex<T> = Mutex<BlackWhiteBakery, T>;
 pub type TestAndSetMutex<T> = Mutex<TestAndSet, T>;
 /// A lock that uses a [`Semaphore`] with one permit.
 pub type SemaphoreMutex<T> = Mutex<Semaphore, T>;
+/// A lock that uses the algorithm of [`EisenbergMcGuire`].
+pub type EisenbergMcGuireMutex<T> = Mutex<EisenbergMcGuire, T>;
+/// A lock that uses a tournament of [`Peterson`]'s algorithm.
+pub type PetersonMutex<T> = Mutex<Peterson, T>;
+/// A lock that uses Peterson's [`Filter`].
+pub type FilterMutex<T> = Mutex<Filter, T>;
+/// A lock that uses [`Szymanski`]'s waiting room.
+pub type SzymanskiMutex<T> = Mutex<Szymanski, T>;
+/// A lock that uses [`Ticket`]s.
+pub type TicketMutex<T> = Mutex<Ticket, T>;
+/// A lock that uses the queue of Mellor-Crummey and Scott, [`Mcs`].
+pub type McsMutex<T> = Mutex<Mcs, T>;
+/// A lock that uses the queue of Craig, Landin and Hagersten, [`Clh`].
+pub type ClhMutex<T> = Mutex<Clh, T>;
 
 impl<A: Algorithm, T> Mutex<A, T> {
     /// Creates a lock for this many threads at a time.

@@ -94,6 +94,7 @@ impl Algorithm for Semaphore {
         idea: "a number of permits: P takes one and waits while there is none, V returns one; as a lock, it has one",
         needs: "an atomic read-modify-write instruction",
         fairness: "some thread enters, but one may wait for ever",
+        source: include_str!("semaphore.rs"),
     };
 
     fn new(_slots: usize) -> Self {

@@ -27,6 +27,7 @@ impl Algorithm for TestAndSet {
         idea: "one bit, read and set in one step: the thread that found it clear is inside",
         needs: "an atomic read-modify-write instruction",
         fairness: "some thread enters, but one may wait for ever",
+        source: include_str!("test_and_set.rs"),
     };
 
     fn new(_slots: usize) -> Self {

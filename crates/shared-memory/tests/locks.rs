@@ -2,24 +2,27 @@
 #![cfg(not(loom))]
 
 use lockkeeper_shared_memory::{
-    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, TestAndSet, mutex::Slot,
+    Algorithm, Bakery, BlackWhiteBakery, Clh, Dijkstra, EisenbergMcGuire, Filter, Mcs, Mutex, Peterson,
+    Semaphore, Szymanski, TestAndSet, Ticket, mutex::Slot,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The number of entries of each thread where threads really contend. Smaller under miri, which is slow.
 const ENTRIES: usize = if cfg!(miri) { 10 } else { 2_000 };
+/// The same for locks that serve in an order: with more threads than cores, each entry may wait for a time slice.
+const ORDERED_ENTRIES: usize = if cfg!(miri) { 10 } else { 250 };
 /// The number of polls after which a waiter counts as kept out.
 const LOOKS: usize = 100;
 
 /// The same tests for each algorithm.
 macro_rules! for_each_lock {
-    ($($module:ident: $algorithm:ty;)*) => { $(
+    ($($module:ident: $algorithm:ty, $entries:expr;)*) => { $(
         mod $module {
             use super::*;
 
             #[test]
             fn at_most_one_thread_is_inside() {
-                super::at_most_one_thread_is_inside::<$algorithm>();
+                super::at_most_one_thread_is_inside::<$algorithm>($entries);
             }
 
             #[test]
@@ -56,18 +59,25 @@ macro_rules! for_each_lock {
 }
 
 for_each_lock! {
-    dijkstra: Dijkstra;
-    bakery: Bakery;
-    black_white_bakery: BlackWhiteBakery;
-    test_and_set: TestAndSet;
-    semaphore: Semaphore;
+    dijkstra: Dijkstra, ENTRIES;
+    bakery: Bakery, ENTRIES;
+    black_white_bakery: BlackWhiteBakery, ENTRIES;
+    test_and_set: TestAndSet, ENTRIES;
+    semaphore: Semaphore, ENTRIES;
+    eisenberg_mcguire: EisenbergMcGuire, ORDERED_ENTRIES;
+    peterson: Peterson, ORDERED_ENTRIES;
+    filter: Filter, ORDERED_ENTRIES;
+    szymanski: Szymanski, ORDERED_ENTRIES;
+    ticket: Ticket, ORDERED_ENTRIES;
+    mcs: Mcs, ORDERED_ENTRIES;
+    clh: Clh, ORDERED_ENTRIES;
 }
 
 fn lock<A: Algorithm, T>(slots: usize, value: T) -> Mutex<A, T> {
     Mutex::new(slots, value)
 }
 
-fn at_most_one_thread_is_inside<A: Algorithm>() {
+fn at_most_one_thread_is_inside<A: Algorithm>(entries: usize) {
     for threads in 1..=4 {
         // The two numbers differ only inside. A thread that sees them differ entered too early.
         let mutex = lock::<A, _>(threads, (0, 0));
@@ -75,7 +85,7 @@ fn at_most_one_thread_is_inside<A: Algorithm>() {
             for _ in 0..threads {
                 let mut slot = mutex.slot().unwrap();
                 scope.spawn(move || {
-                    for _ in 0..ENTRIES {
+                    for _ in 0..entries {
                         let mut pair = slot.lock();
                         assert_eq!(pair.0, pair.1);
                         pair.0 += 1;
@@ -85,7 +95,7 @@ fn at_most_one_thread_is_inside<A: Algorithm>() {
                 });
             }
         });
-        assert_eq!(mutex.into_inner(), (threads * ENTRIES, threads * ENTRIES));
+        assert_eq!(mutex.into_inner(), (threads * entries, threads * entries));
     }
 }
 
@@ -207,10 +217,13 @@ fn overtakes<A: Algorithm>(early_slot: usize) -> bool {
 }
 
 #[test]
-fn bakeries_serve_first_the_slot_that_is_first_through_the_doorway() {
+fn bakeries_and_queues_serve_first_the_slot_that_is_first_through_the_doorway() {
     for early in [1, 2] {
         assert!(!overtakes::<Bakery>(early));
         assert!(!overtakes::<BlackWhiteBakery>(early));
+        assert!(!overtakes::<Ticket>(early));
+        assert!(!overtakes::<Mcs>(early));
+        assert!(!overtakes::<Clh>(early));
     }
 }
 
@@ -221,6 +234,59 @@ fn other_locks_let_a_later_slot_overtake() {
         assert!(overtakes::<TestAndSet>(early));
         assert!(overtakes::<Semaphore>(early));
     }
+}
+
+/// The places of slots that have given up are passed over, in every order, any number of times.
+fn abandoned_places_are_passed_over<A: Algorithm>() {
+    let mutex = lock::<A, _>(3, 0);
+    let (mut holder, mut early, mut late) = three(&mutex);
+    let guard = holder.lock();
+    assert!(early.try_lock().is_none() && late.try_lock().is_none());
+    drop(guard);
+    for _ in 0..5 {
+        let guard = late.try_lock().expect("the lock is free");
+        assert!(early.try_lock().is_none() && holder.try_lock().is_none() && early.try_lock().is_none());
+        drop(guard);
+        let guard = early.try_lock().expect("the lock is free");
+        assert!(late.try_lock().is_none() && holder.try_lock().is_none());
+        drop(guard);
+    }
+}
+
+/// Whether a slot that has given up comes before a later slot when it comes back while the holder is inside.
+fn keeps_its_place<A: Algorithm>() -> bool {
+    let mutex = lock::<A, _>(3, 0);
+    let (mut holder, mut early, mut late) = three(&mutex);
+    let mut guard = Some(holder.lock());
+    assert!(early.try_lock().is_none(), "the first place");
+    let mut came_back = false;
+    let entered = late.lock_while(|| {
+        let mut polls = 0;
+        came_back |= early
+            .lock_while(|| {
+                guard = None;
+                polls += 1;
+                polls < LOOKS
+            })
+            .is_some();
+        true
+    });
+    assert!(entered.is_some());
+    came_back
+}
+
+#[test]
+fn queues_pass_over_slots_that_have_given_up() {
+    abandoned_places_are_passed_over::<Ticket>();
+    abandoned_places_are_passed_over::<Mcs>();
+    abandoned_places_are_passed_over::<Clh>();
+}
+
+#[test]
+fn slot_that_has_given_up_keeps_its_place_until_it_is_passed() {
+    assert!(keeps_its_place::<Ticket>());
+    assert!(keeps_its_place::<Mcs>());
+    assert!(!keeps_its_place::<Clh>(), "the slot behind has taken the place over");
 }
 
 #[test]

@@ -19,8 +19,9 @@
 use crate::mutex::{Channels, Cost, Family, list, parse_site};
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -41,18 +42,22 @@ pub enum Message {
     Released,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] =
-        &[Word::enter("ENTER"), Word::enter("GRANTED"), Word::enter("DENIED"), Word::exit("RELEASED")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[
+        MessageKind::enter("ENTER"),
+        MessageKind::enter("GRANTED"),
+        MessageKind::enter("DENIED"),
+        MessageKind::exit("RELEASED"),
+    ];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         *self as usize
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::WORDS[self.word()].name)
+        f.write_str(Self::KINDS[self.kind()].name)
     }
 }
 
@@ -132,20 +137,20 @@ impl CoordinatorState {
 }
 
 impl Protocol for Centralized {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 out.send(self.coordinator, Message::Enter);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.phase = Phase::Idle;
                 out.send(self.coordinator, Message::Released);
@@ -280,10 +285,11 @@ impl PaperFigures for Centralized {
             messages_per_entry: Some(if denied { 4.0 } else { 3.0 } * remote),
             sync_delay: Some(2.0 * remote),
             client_delay: Some(2.0 * remote),
+            ..Expected::default()
         }
     }
 
-    fn dormant(options: &Options) -> &'static [&'static str] {
+    fn unreachable_labels(options: &Options) -> &'static [&'static str] {
         if options.denied { &[] } else { &["DENIED", "learns that it has to wait"] }
     }
 }
@@ -300,7 +306,7 @@ impl Inspect for Centralized {
 }
 
 impl Validate for Centralized {
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, from: SiteId, message: &Message) -> bool {
         // A site has one request at a time, and releases before it requests again.
         let known = |state: &CoordinatorState| state.holder == Some(from) || state.queue.contains(&from);
         *message != Message::Enter || !self.coordinating.as_ref().is_some_and(known)

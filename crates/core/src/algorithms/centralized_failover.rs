@@ -26,8 +26,8 @@ use crate::elections::elector::{self, Choice, Elector, Electorate, Event};
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list, parse_site};
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion, Out,
-    PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -279,16 +279,16 @@ impl Electorate for CentralizedFailover {
 }
 
 impl Protocol for CentralizedFailover {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Timer;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        let (phase, rule, message) = match ask {
-            Ask::Request(_) => (Phase::Waiting, Rule::Asks, Message::Enter(self.term)),
-            Ask::Release => (Phase::Idle, Rule::Leaves, Message::Released(self.term)),
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        let (phase, rule, message) = match input {
+            ApplicationInput::Request(_) => (Phase::Waiting, Rule::Asks, Message::Enter(self.term)),
+            ApplicationInput::Release => (Phase::Idle, Rule::Leaves, Message::Released(self.term)),
         };
         out.rule(rule);
         self.phase = phase;
@@ -410,7 +410,7 @@ impl MutualExclusion for CentralizedFailover {
         process
     }
 
-    fn restart(me: SiteId, _life: u32, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
+    fn restart(me: SiteId, _incarnation: u32, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         Self::new(me, setup, Term { number: 0, coordinator: me }, out)
     }
 }
@@ -444,11 +444,12 @@ impl PaperFigures for CentralizedFailover {
             messages_per_entry: Some(3.0 * remote),
             sync_delay: Some(2.0 * remote),
             client_delay: Some(2.0 * remote),
+            ..Expected::default()
         }
     }
 
     /// The messages and rules that occur only after a crash.
-    fn dormant(_options: &Options) -> &'static [&'static str] {
+    fn unreachable_labels(_options: &Options) -> &'static [&'static str] {
         &[
             "INQUIRE",
             "STATUS",
@@ -483,7 +484,7 @@ impl Inspect for CentralizedFailover {
 }
 
 impl Validate for CentralizedFailover {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         let (Message::Enter(term)
         | Message::Granted(term)
         | Message::Released(term)

@@ -1,7 +1,7 @@
 //! The messages and timers of [`centralized_failover`](super::centralized_failover).
 
 use crate::elections::elector;
-use crate::{Phase, SiteId, Vocabulary, Word};
+use crate::{MessageKind, MessageKinds, Phase, SiteId};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -37,34 +37,34 @@ pub enum Message {
     Election(elector::Message),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[
-        Word::enter("ENTER"),
-        Word::enter("GRANTED"),
-        Word::exit("RELEASED"),
-        Word::enter("INQUIRE"),
-        Word::enter("STATUS"),
-        elector::Message::WORDS[0],
-        elector::Message::WORDS[1],
-        elector::Message::WORDS[2],
-        elector::Message::WORDS[3],
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[
+        MessageKind::enter("ENTER"),
+        MessageKind::enter("GRANTED"),
+        MessageKind::exit("RELEASED"),
+        MessageKind::enter("INQUIRE"),
+        MessageKind::enter("STATUS"),
+        elector::Message::KINDS[0],
+        elector::Message::KINDS[1],
+        elector::Message::KINDS[2],
+        elector::Message::KINDS[3],
     ];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Enter(_) => 0,
             Self::Granted(_) => 1,
             Self::Released(_) => 2,
             Self::Inquire(..) => 3,
             Self::Status(..) => 4,
-            Self::Election(message) => 5 + message.word(),
+            Self::Election(message) => 5 + message.kind(),
         }
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::WORDS[self.word()].name;
+        let name = Self::KINDS[self.kind()].name;
         match self {
             Self::Status(_, _, phase) => write!(f, "{name}({phase})"),
             Self::Inquire(term, _) => write!(f, "{name}({})", term.number),

@@ -28,8 +28,8 @@ use super::naimi_trehel::NaimiTrehel;
 use crate::mutex::Cost;
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Holder, Inspect, InvariantViolated, Load, LockMode,
-    Mode, MutualExclusion, Out, PaperFigures, Protocol, Setup, Sharing, SiteId, Validate,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Holder, Inspect, InvariantViolated, Load,
+    LockMode, Mode, MutualExclusion, Out, PaperFigures, Protocol, Setup, Sharing, SiteId, Validate,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -152,7 +152,7 @@ impl<P: MutualExclusion> Gate<P> {
                 return out.output(Entered);
             }
         }
-        self.below(out, |inner, out| inner.input(Ask::Request(Mode::Exclusive), out));
+        self.below(out, |inner, out| inner.input(ApplicationInput::Request(Mode::Exclusive), out));
     }
 
     /// Releases a hold of this mode.
@@ -172,7 +172,7 @@ impl<P: MutualExclusion> Gate<P> {
                 if let Some(shared) = shared {
                     shared.stage = Stage::Outside;
                 }
-                self.below(out, |inner, out| inner.input(Ask::Release, out));
+                self.below(out, |inner, out| inner.input(ApplicationInput::Release, out));
             }
         }
     }
@@ -269,7 +269,7 @@ impl<P: MutualExclusion> Gate<P> {
         shared.register.note(Entry { site, version, mode, units: shared.units_used(mode) });
         shared.stage = Stage::Outside;
         out.output(Entered);
-        self.below(out, |inner, out| inner.input(Ask::Release, out));
+        self.below(out, |inner, out| inner.input(ApplicationInput::Release, out));
     }
 
     /// Stores the registrations of other sites from a message. Of its own registration this site has the latest state.
@@ -314,19 +314,21 @@ impl<P: MutualExclusion> Gate<P> {
 }
 
 impl<P: MutualExclusion> Protocol for Gate<P> {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message<P::Message>;
     type Output = Entered;
     type Timer = P::Timer;
     type Rule = Rule<P::Rule>;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match (ask, self.shared.as_ref().map_or(LockMode::Exclusive, |shared| shared.mode)) {
-            (Ask::Release, mode) => self.release(mode, out),
-            (Ask::Request(Mode::Shared), _) => self.request(LockMode::Shared, out),
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match (input, self.shared.as_ref().map_or(LockMode::Exclusive, |shared| shared.mode)) {
+            (ApplicationInput::Release, mode) => self.release(mode, out),
+            (ApplicationInput::Request(Mode::Shared), _) => self.request(LockMode::Shared, out),
             // In a semaphore, every request is for one of the same number of permits.
-            (Ask::Request(Mode::Exclusive), mode @ LockMode::Permit { .. }) => self.request(mode, out),
-            (Ask::Request(Mode::Exclusive), _) => self.request(LockMode::Exclusive, out),
+            (ApplicationInput::Request(Mode::Exclusive), mode @ LockMode::Permit { .. }) => {
+                self.request(mode, out)
+            }
+            (ApplicationInput::Request(Mode::Exclusive), _) => self.request(LockMode::Exclusive, out),
         }
     }
 
@@ -461,10 +463,10 @@ impl<P: MutualExclusion> PaperFigures for Gate<P> {
         Expected::default()
     }
 
-    fn dormant(options: &Self::Options) -> &'static [&'static str] {
+    fn unreachable_labels(options: &Self::Options) -> &'static [&'static str] {
         const NO_EXCLUSIVE_ENTRY: &[&str] =
             &["has the section, and no site is registered: it enters, and keeps the section until it leaves"];
-        if options.permits.is_none() { P::dormant(&options.inner) } else { NO_EXCLUSIVE_ENTRY }
+        if options.permits.is_none() { P::unreachable_labels(&options.inner) } else { NO_EXCLUSIVE_ENTRY }
     }
 }
 
@@ -511,13 +513,20 @@ impl<P: MutualExclusion> Inspect for Gate<P> {
 }
 
 impl<P: MutualExclusion> Validate for Gate<P> {
-    fn plausible(message: &Self::Message, sites: usize) -> bool {
-        let inner =
-            if let Content::Inner(message) = &message.content { P::plausible(message, sites) } else { true };
+    fn is_well_formed(message: &Self::Message, sites: usize) -> bool {
+        let inner = if let Content::Inner(message) = &message.content {
+            P::is_well_formed(message, sites)
+        } else {
+            true
+        };
         inner && message.register.is_plausible(sites)
     }
 
-    fn awaits(&self, from: SiteId, message: &Self::Message) -> bool {
-        if let Content::Inner(message) = &message.content { self.inner.awaits(from, message) } else { true }
+    fn is_expected(&self, from: SiteId, message: &Self::Message) -> bool {
+        if let Content::Inner(message) = &message.content {
+            self.inner.is_expected(from, message)
+        } else {
+            true
+        }
     }
 }

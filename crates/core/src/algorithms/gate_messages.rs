@@ -1,7 +1,7 @@
 //! The messages and rules of the [`gate`](super::gate), and the register of all sites.
 
 use crate::mutex::{LARGEST_NUMBER, list};
-use crate::{LockMode, Rules, SiteId, Vocabulary, Word};
+use crate::{LockMode, MessageKind, MessageKinds, Rules, SiteId};
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
@@ -118,9 +118,9 @@ pub enum Content<M> {
 /// An upper bound for the message kinds or rules of an algorithm below. A constant array needs a fixed length.
 const MOST: usize = 128;
 
-impl<M: Vocabulary> Message<M> {
-    const OWN: [Word; 2] = [Word::enter("RECALL"), Word::enter("CLEARED")];
-    const ALL: &'static [Word; MOST] = &joined(&Self::OWN, M::WORDS);
+impl<M: MessageKinds> Message<M> {
+    const OWN: [MessageKind; 2] = [MessageKind::enter("RECALL"), MessageKind::enter("CLEARED")];
+    const ALL: &'static [MessageKind; MOST] = &joined(&Self::OWN, M::KINDS);
 }
 
 /// Concatenates two lists in an array of fixed length; the remaining elements are unused.
@@ -134,14 +134,14 @@ const fn joined<T: Copy>(own: &[T], inner: &[T]) -> [T; MOST] {
     all
 }
 
-impl<M: Vocabulary> Vocabulary for Message<M> {
-    const WORDS: &'static [Word] = Self::ALL.split_at(Self::OWN.len() + M::WORDS.len()).0;
+impl<M: MessageKinds> MessageKinds for Message<M> {
+    const KINDS: &'static [MessageKind] = Self::ALL.split_at(Self::OWN.len() + M::KINDS.len()).0;
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match &self.content {
             Content::Recall { .. } => 0,
             Content::Cleared => 1,
-            Content::Inner(message) => Self::OWN.len() + message.word(),
+            Content::Inner(message) => Self::OWN.len() + message.kind(),
         }
     }
 }
@@ -209,6 +209,13 @@ impl<R: Rules> Rule<R> {
 
 impl<R: Rules> Rules for Rule<R> {
     const ALL: &'static [Self] = Self::EVERY.split_at(GateRule::ALL.len() + R::ALL.len()).0;
+
+    fn name(self) -> &'static str {
+        match self.index().checked_sub(GateRule::ALL.len()) {
+            None => GateRule::ALL[self.index()].name(),
+            Some(inner) => R::ALL[inner].name(),
+        }
+    }
 
     fn sentence(self) -> &'static str {
         match self.index().checked_sub(GateRule::ALL.len()) {

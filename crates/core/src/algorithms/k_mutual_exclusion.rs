@@ -25,9 +25,9 @@
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
-    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, Timestamp, Validate,
-    Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup,
+    Sharing, SiteId, Timestamp, Validate,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -46,10 +46,10 @@ pub enum Message {
     Reply(u32),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("REPLY")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Reply(_) => 1,
@@ -174,15 +174,15 @@ impl KMutualExclusion {
 }
 
 impl Protocol for KMutualExclusion {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();
@@ -192,7 +192,7 @@ impl Protocol for KMutualExclusion {
                 out.broadcast(Message::Request(self.requested));
                 self.enter_if_possible(out);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.phase = Phase::Idle;
                 for (&site, &requests) in &self.deferred {
@@ -255,6 +255,7 @@ impl MutualExclusion for KMutualExclusion {
             help: "how many may be inside at once",
         }],
     };
+    const HAS_CLOCKS: bool = true;
 
     fn sharing(options: &Options) -> Sharing {
         Sharing::Semaphore(options.k)
@@ -264,7 +265,7 @@ impl MutualExclusion for KMutualExclusion {
         Self {
             me,
             k: setup.options.k,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase: setup.phase_of(me),
             requested: 0,
             owed: BTreeMap::new(),
@@ -295,10 +296,11 @@ impl PaperFigures for KMutualExclusion {
             messages_per_entry: (load == Load::Low || take_turns).then_some(2.0 * (sites as f64 - 1.0)),
             sync_delay: take_turns.then_some(1.0),
             client_delay: Some(if room_for_all { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 
-    fn dormant(options: &Options) -> &'static [&'static str] {
+    fn unreachable_labels(options: &Options) -> &'static [&'static str] {
         const NEVER_LATE: &[&str] = &[
             "notes the reply to an older request: its sender still owes one to the present request",
             "notes a reply that it entered without",
@@ -342,11 +344,11 @@ impl Inspect for KMutualExclusion {
 }
 
 impl Validate for KMutualExclusion {
-    fn plausible(message: &Message, _sites: usize) -> bool {
+    fn is_well_formed(message: &Message, _sites: usize) -> bool {
         !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, from: SiteId, message: &Message) -> bool {
         // A site cannot have made so many requests during one entry of another.
         !matches!(message, Message::Request(_))
             || self.deferred.get(&from).is_none_or(|&count| count < u32::MAX)

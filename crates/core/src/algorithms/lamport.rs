@@ -20,10 +20,11 @@
 //! all sites request.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
+use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
-    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate,
-    Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup,
+    SiteId, SiteSet, Stamp, Timestamp, Validate,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -52,10 +53,11 @@ impl Message {
     }
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY"), Word::exit("RELEASE")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("REQUEST"), MessageKind::enter("REPLY"), MessageKind::exit("RELEASE")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Reply(_) => 1,
@@ -66,7 +68,7 @@ impl Vocabulary for Message {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({})", Self::WORDS[self.word()].name, self.time())
+        write!(f, "{}({})", Self::KINDS[self.kind()].name, self.time())
     }
 }
 
@@ -110,7 +112,16 @@ pub struct Queueing<V> {
     requested: u64,
     /// The sites that have not sent a later message than the site's own pending request.
     awaited: SiteSet,
+    /// Whether a REPLY has a tick of its own.
+    reply_ticks: bool,
     variant: PhantomData<V>,
+}
+
+/// How the clock counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether a site that receives a REQUEST and replies counts two ticks: one for the receipt and one for the REPLY.
+    pub reply_ticks: bool,
 }
 
 impl<V: Variant> Queueing<V> {
@@ -143,16 +154,16 @@ impl<V: Variant> Queueing<V> {
 }
 
 impl<V: Variant> Protocol for Queueing<V> {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
         let now = self.clock.tick();
-        match ask {
-            Ask::Request(_) => {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = now;
@@ -161,7 +172,7 @@ impl<V: Variant> Protocol for Queueing<V> {
                 out.broadcast(Message::Request(now));
                 self.enter_if_possible(out);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.phase = Phase::Idle;
                 self.remove_request_of(self.me);
@@ -181,6 +192,7 @@ impl<V: Variant> Protocol for Queueing<V> {
                     out.rule(Rule::Suppresses);
                 } else {
                     out.rule(Rule::Acknowledges);
+                    let now = if self.reply_ticks { self.clock.tick() } else { now };
                     out.send(from, Message::Reply(now));
                 }
             }
@@ -226,17 +238,19 @@ impl<V: Variant> Protocol for Queueing<V> {
 
 impl<V: Variant> MutualExclusion for Queueing<V> {
     const ABOUT: About = V::ABOUT;
+    const HAS_CLOCKS: bool = true;
 
-    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+    fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
         // A request with time 0 precedes every real one, because clocks tick before they stamp.
         let queue = setup.holder().map(|site| Timestamp { time: 0, site }).into_iter().collect();
         Self {
             me,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase: setup.phase_of(me),
             queue,
             requested: 0,
             awaited: SiteSet::none(setup.sites),
+            reply_ticks: setup.options.reply_ticks,
             variant: PhantomData,
         }
     }
@@ -247,29 +261,47 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
 }
 
 impl<V: Variant> Configure for Queueing<V> {
-    type Options = ();
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, OptionsError> {
+        let parse = |text: &str| match text {
+            "one" => Some(false),
+            "two" => Some(true),
+            _ => None,
+        };
+        Ok(Options { reply_ticks: settings.take(TICKS.name, false, parse, TICKS.values)? })
+    }
 }
+
+const TICKS: Setting = Setting {
+    name: "ticks",
+    values: "one or two",
+    default: "one",
+    help: "ticks of the clock of a site that receives a REQUEST and replies: one for both, as one step; or, as some \
+           lectures count, one for the receipt and one for the REPLY",
+};
 
 impl<V: Variant> PaperFigures for Queueing<V> {
     fn in_timestamp_order() -> bool {
         true
     }
 
-    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+    fn most_messages(sites: usize, _options: &Options) -> Option<usize> {
         Some(3 * (sites - 1))
     }
 
-    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
+    fn expected(load: Load, sites: usize, _options: &Options) -> Expected {
         let alone = sites == 1;
         let each = if V::SUPPRESSES && load == Load::High { 2.0 } else { 3.0 };
         Expected {
             messages_per_entry: Some(each * (sites as f64 - 1.0)),
             sync_delay: (!alone).then_some(1.0),
             client_delay: Some(if alone { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 
-    fn dormant(_options: &()) -> &'static [&'static str] {
+    fn unreachable_labels(_options: &Options) -> &'static [&'static str] {
         match V::SUPPRESSES {
             true => &[],
             false => {
@@ -300,6 +332,51 @@ impl<V: Variant> Inspect for Queueing<V> {
         visit(0, time);
     }
 
+    fn is_symmetric() -> bool {
+        true
+    }
+
+    fn stamps(&mut self, visit: &mut dyn FnMut(Stamp<'_>)) {
+        visit(Stamp::Clock(self.clock.reading()));
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(Stamp::Request(&mut self.requested, self.me)),
+        }
+        for request in &mut self.queue {
+            visit(Stamp::Request(&mut request.time, request.site));
+        }
+    }
+
+    fn stamps_in(from: SiteId, message: &mut Message, visit: &mut dyn FnMut(Stamp<'_>)) {
+        match message {
+            Message::Request(time) => visit(Stamp::Request(time, from)),
+            Message::Reply(time) | Message::Release(time) => visit(Stamp::Message(time)),
+        }
+    }
+
+    fn rename(&mut self, to: &dyn Fn(SiteId) -> SiteId) {
+        self.me = to(self.me);
+        self.awaited = self.awaited.renamed(to);
+        for request in &mut self.queue {
+            request.site = to(request.site);
+        }
+    }
+
+    fn make_no_further_request(&mut self) {
+        if self.phase == Phase::Idle {
+            // The queue decides only about the site's own entries.
+            self.queue.clear();
+        } else {
+            let own = self.own_request();
+            self.queue.retain(|queued| *queued <= own);
+        }
+        if !V::SUPPRESSES || self.phase == Phase::Idle {
+            // The clock stamps no REQUEST any more, and each REPLY is later than its request at any clock. With
+            // suppressed replies, RELEASE has to be later than the requests that were not answered.
+            *self.clock.reading() = if self.phase == Phase::Idle { 0 } else { self.requested };
+        }
+    }
+
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
     }
@@ -313,11 +390,11 @@ impl<V: Variant> Inspect for Queueing<V> {
 }
 
 impl<V: Variant> Validate for Queueing<V> {
-    fn plausible(message: &Message, _sites: usize) -> bool {
+    fn is_well_formed(message: &Message, _sites: usize) -> bool {
         message.time() <= LARGEST_NUMBER
     }
 
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, from: SiteId, message: &Message) -> bool {
         // A site has one request at a time, and its RELEASE arrives before its next REQUEST.
         !matches!(message, Message::Request(_)) || self.queue.iter().all(|queued| queued.site != from)
     }
@@ -341,7 +418,7 @@ impl Variant for Plain {
         deadlock_free: true,
         cost: Cost { low: "3(N−1)", high: "3(N−1)", sync_delay: "T", client_delay: "2T" },
         crash: "of any site: all sites wait for its reply for ever",
-        settings: &[],
+        settings: &[TICKS],
     };
 }
 

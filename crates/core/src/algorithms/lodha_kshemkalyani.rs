@@ -30,9 +30,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
-    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate,
-    Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup,
+    SiteId, SiteSet, Timestamp, Validate,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -54,10 +54,11 @@ pub enum Message {
     Flush(Served),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY"), Word::enter("FLUSH")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("REQUEST"), MessageKind::enter("REPLY"), MessageKind::enter("FLUSH")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(..) => 0,
             Self::Reply(_) => 1,
@@ -69,7 +70,7 @@ impl Vocabulary for Message {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Request(_, served) | Self::Reply(served) | Self::Flush(served)) = self;
-        f.write_str(Self::WORDS[self.word()].name)?;
+        f.write_str(Self::KINDS[self.kind()].name)?;
         match (self, served) {
             (Self::Request(time, None), _) => write!(f, "({time})"),
             (Self::Request(time, Some(served)), _) => write!(f, "({time}; served {served})"),
@@ -181,15 +182,15 @@ impl LodhaKshemkalyani {
 }
 
 impl Protocol for LodhaKshemkalyani {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();
@@ -198,7 +199,7 @@ impl Protocol for LodhaKshemkalyani {
                 out.broadcast(Message::Request(self.requested, self.served));
                 self.enter_if_possible(out);
             }
-            Ask::Release => self.release(out),
+            ApplicationInput::Release => self.release(out),
         }
     }
 
@@ -268,12 +269,13 @@ impl MutualExclusion for LodhaKshemkalyani {
         crash: "of any site: all sites wait for its permission for ever",
         settings: &[],
     };
+    const HAS_CLOCKS: bool = true;
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         let phase = setup.phase_of(me);
         let mut site = Self {
             me,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase,
             requested: 0,
             missing: SiteSet::none(setup.sites),
@@ -303,6 +305,7 @@ impl PaperFigures for LodhaKshemkalyani {
             messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
             sync_delay: (!alone).then_some(1.0),
             client_delay: Some(if alone { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 }
@@ -327,7 +330,7 @@ impl Inspect for LodhaKshemkalyani {
 }
 
 impl Validate for LodhaKshemkalyani {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         let (Message::Request(_, served) | Message::Reply(served) | Message::Flush(served)) = message;
         let time = if let Message::Request(time, _) = message { *time } else { 0 };
         let known = served.is_none_or(|served| served.time <= LARGEST_NUMBER && served.site.index() < sites);

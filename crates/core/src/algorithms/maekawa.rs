@@ -12,10 +12,13 @@
 //! recognises a message of an earlier one.
 //!
 //! **Cost.** REQUEST, LOCKED, RELEASED: 3(K−1) messages for quorums of K sites at low load, up to 6(K−1) under
-//! contention; 2T from an exit to the next entry.
+//! contention. From an exit to the next entry 2T, or T where the shared arbiter is one of the two sites, as long as all
+//! sites always request and delays are constant. Otherwise the next site may still have to get votes back by INQUIRE
+//! and RELINQUISH, one after the other: there is no such bound.
 //!
-//! **Pitfalls.** (1) As published it deadlocks, see [`maekawa_published`](super::maekawa_published). (2) A waiter that
-//! was first in the queue and is displaced by an older request must receive FAILED, or some bursts still deadlock. (3)
+//! **Pitfalls.** (1) Without the messages that ask for votes back it deadlocks: [`maekawa_basic`](super::maekawa_basic).
+//! (2) A waiter that was first in the queue and is displaced by an older request must receive FAILED, or some bursts
+//! still deadlock. The paper of 1985 does not send it, Sanders' correction of 1987 does; `maekawa-1985` omits it. (3)
 //! An INQUIRE may overtake the LOCKED it asks about: remember it. (4) After the entry it is too late to return the
 //! vote. (5) A RELINQUISH counts only for the present vote. (6) A later LOCKED makes an earlier FAILED void.
 //!
@@ -23,14 +26,14 @@
 //! that has waited for D withdraws its request and asks its other quorum. Any two quorums of both kinds share a site,
 //! so that this is safe even if sites are slow or dead; it helps if the dead sites were arbiters only, and not inside.
 
-use super::maekawa_variants::{MoreThanHalf, RootN, RootToLeaf, Variant};
+use super::maekawa_variants::{AsPublished, MoreThanHalf, RootN, RootToLeaf, Variant, awaited_sites};
 use crate::mutex::{LARGEST_NUMBER, list};
 use crate::quorum::{Construction, Coterie};
 use crate::settings::{OptionsError, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
-    MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp,
-    Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    SiteSet, Timeout, Timestamp, Validate,
 };
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -76,17 +79,17 @@ impl Message {
     }
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[
-        Word::enter("REQUEST"),
-        Word::enter("LOCKED"),
-        Word::enter("FAILED"),
-        Word::enter("INQUIRE"),
-        Word::enter("RELINQUISH"),
-        Word::exit("RELEASED"),
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[
+        MessageKind::enter("REQUEST"),
+        MessageKind::enter("LOCKED"),
+        MessageKind::enter("FAILED"),
+        MessageKind::enter("INQUIRE"),
+        MessageKind::enter("RELINQUISH"),
+        MessageKind::exit("RELEASED"),
     ];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Locked(_) => 1,
@@ -100,7 +103,7 @@ impl Vocabulary for Message {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({})", Self::WORDS[self.word()].name, self.time())
+        write!(f, "{}({})", Self::KINDS[self.kind()].name, self.time())
     }
 }
 
@@ -208,7 +211,7 @@ impl Arbiter {
             return out.send(request.site, Message::Failed(request.time));
         }
         // The request that was first in the queue has received no FAILED yet, and is not first any more.
-        if let Some(displaced) = first.filter(|&first| first < voted_for) {
+        if let Some(displaced) = first.filter(|&first| V::NOTIFIES_DISPLACED && first < voted_for) {
             out.rule(Rule::Displaces);
             out.send(displaced.site, Message::Failed(displaced.time));
         }
@@ -293,19 +296,19 @@ impl<V: Variant> Quorum<V> {
 }
 
 impl<V: Variant> Protocol for Quorum<V> {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Timeout;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.ask(out);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.release(out);
             }
@@ -376,12 +379,14 @@ impl<V: Variant> Protocol for Quorum<V> {
 
     fn waits_for(&self) -> Vec<SiteId> {
         let missing = |arbiter: &SiteId| self.phase == Phase::Waiting && !self.votes.contains(*arbiter);
-        self.quorum.iter().copied().filter(missing).collect()
+        let vote = self.arbiter.voted_for.filter(|_| !self.arbiter.waiting.is_empty());
+        awaited_sites(self.me, vote.map(|request| request.site), self.quorum.iter().copied().filter(missing))
     }
 }
 
 impl<V: Variant> MutualExclusion for Quorum<V> {
     const ABOUT: About = V::ABOUT;
+    const HAS_CLOCKS: bool = true;
 
     fn start(me: SiteId, setup: &Setup<Options<V>>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
@@ -394,7 +399,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
         }
         Self {
             me,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase: setup.phase_of(me),
             quorum: quorum_of(me),
             fallback: fallback.map(|(other, timeout)| (other.quorum_of(me, setup.sites), timeout)),
@@ -433,12 +438,20 @@ impl<V: Variant> Configure for Quorum<V> {
 }
 
 impl<V: Variant> PaperFigures for Quorum<V> {
-    fn dormant(options: &Options<V>) -> &'static [&'static str] {
-        const RETRIES: &[&str] = &[
+    fn unreachable_labels(options: &Options<V>) -> &'static [&'static str] {
+        const RETRIES: &[&str] = RETRIES_AND_DISPLACED.split_at(2).0;
+        const DISPLACED: &[&str] = RETRIES_AND_DISPLACED.split_at(2).1;
+        const RETRIES_AND_DISPLACED: &[&str] = &[
             "has waited long enough: it withdraws its request and asks its other quorum",
             "removes a withdrawn request from its queue",
+            "sends FAILED to the request that was next, because an earlier one has arrived",
         ];
-        if options.fallback.is_none() { RETRIES } else { &[] }
+        match (options.fallback.is_none(), V::NOTIFIES_DISPLACED) {
+            (true, true) => RETRIES,
+            (true, false) => RETRIES_AND_DISPLACED,
+            (false, true) => &[],
+            (false, false) => DISPLACED,
+        }
     }
 
     fn expected(load: Load, sites: usize, options: &Options<V>) -> Expected {
@@ -446,8 +459,9 @@ impl<V: Variant> PaperFigures for Quorum<V> {
         let others = coterie.mean_others();
         Expected {
             messages_per_entry: (load == Load::Low || sites == 1).then_some(3.0 * others),
-            sync_delay: None,
+            sync_delay_range: (load == Load::High && sites > 1).then_some((1.0, 2.0)),
             client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 }
@@ -494,11 +508,11 @@ impl<V: Variant> Inspect for Quorum<V> {
 }
 
 impl<V: Variant> Validate for Quorum<V> {
-    fn plausible(message: &Message, _sites: usize) -> bool {
+    fn is_well_formed(message: &Message, _sites: usize) -> bool {
         message.time() <= LARGEST_NUMBER
     }
 
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, from: SiteId, message: &Message) -> bool {
         // A site has one request at a time, and releases or withdraws it before its next one.
         let asked = |request: &Timestamp| request.site == from;
         let arbiter = &self.arbiter;
@@ -509,6 +523,8 @@ impl<V: Variant> Validate for Quorum<V> {
 
 /// Maekawa's algorithm.
 pub type Maekawa = Quorum<RootN>;
+/// Maekawa's algorithm as published in 1985, which can deadlock.
+pub type Maekawa1985 = Quorum<AsPublished>;
 /// Majority voting.
 pub type Majority = Quorum<MoreThanHalf>;
 /// Tree quorums.

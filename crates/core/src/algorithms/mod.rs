@@ -10,7 +10,7 @@ pub mod k_mutual_exclusion;
 pub mod lamport;
 pub mod lodha_kshemkalyani;
 pub mod maekawa;
-pub mod maekawa_published;
+pub mod maekawa_basic;
 pub mod maekawa_variants;
 pub mod naimi_trehel;
 pub mod neilsen_mizuno;

@@ -16,8 +16,9 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -33,10 +34,10 @@ pub enum Message {
     Token,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("TOKEN")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("TOKEN")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Token => 1,
@@ -120,15 +121,15 @@ impl NaimiTrehel {
 }
 
 impl Protocol for NaimiTrehel {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => match self.last.take() {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => match self.last.take() {
                 None => self.enter(out),
                 Some(last) => {
                     out.rule(Rule::Asks);
@@ -136,7 +137,7 @@ impl Protocol for NaimiTrehel {
                     out.send(last, Message::Request(self.me));
                 }
             },
-            Ask::Release => {
+            ApplicationInput::Release => {
                 self.phase = Phase::Idle;
                 match self.next.take() {
                     Some(next) => {
@@ -230,6 +231,7 @@ impl PaperFigures for NaimiTrehel {
             messages_per_entry: Some(if load == Load::Low { harmonic } else { high }),
             sync_delay: (sites > 1).then_some(1.0),
             client_delay: None,
+            ..Expected::default()
         }
     }
 }
@@ -258,11 +260,11 @@ impl Inspect for NaimiTrehel {
 }
 
 impl Validate for NaimiTrehel {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         !matches!(message, Message::Request(asker) if asker.index() >= sites)
     }
 
-    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, _from: SiteId, message: &Message) -> bool {
         // Every path ends at the last requester. A request that came back to its requester would circulate for ever.
         *message != Message::Request(self.me)
     }

@@ -17,8 +17,9 @@ use crate::mutex::{Channels, Cost, Family, list};
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::tree::Tree;
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::string::String;
 use alloc::vec;
@@ -35,10 +36,10 @@ pub enum Message {
     Privilege,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("PRIVILEGE")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("PRIVILEGE")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Privilege => 1,
@@ -117,15 +118,15 @@ impl NeilsenMizuno {
 }
 
 impl Protocol for NeilsenMizuno {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => match self.next.take() {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => match self.next.take() {
                 None => self.enter(out),
                 Some(next) => {
                     out.rule(Rule::Asks);
@@ -133,7 +134,7 @@ impl Protocol for NeilsenMizuno {
                     out.send(next, Message::Request(self.me));
                 }
             },
-            Ask::Release => {
+            ApplicationInput::Release => {
                 self.phase = Phase::Idle;
                 match self.follow.take() {
                     Some(follow) => {
@@ -239,6 +240,7 @@ impl PaperFigures for NeilsenMizuno {
             messages_per_entry: if load == Load::Low { Some(low) } else { high },
             sync_delay: (sites > 1).then_some(1.0),
             client_delay: Some(low),
+            ..Expected::default()
         }
     }
 }
@@ -269,11 +271,11 @@ impl Inspect for NeilsenMizuno {
 }
 
 impl Validate for NeilsenMizuno {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         !matches!(message, Message::Request(asker) if asker.index() >= sites)
     }
 
-    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, _from: SiteId, message: &Message) -> bool {
         // Every path ends at the last requester, so that a request never comes back.
         *message != Message::Request(self.me)
     }

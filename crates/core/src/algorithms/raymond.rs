@@ -19,8 +19,9 @@ use crate::mutex::{Channels, Cost, Family, list};
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::tree::Tree;
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -38,17 +39,17 @@ pub enum Message {
     Privilege,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("PRIVILEGE")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("PRIVILEGE")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         *self as usize
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::WORDS[self.word()].name)
+        f.write_str(Self::KINDS[self.kind()].name)
     }
 }
 
@@ -113,19 +114,19 @@ impl Raymond {
 }
 
 impl Protocol for Raymond {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 self.phase = Phase::Waiting;
                 self.queue.push_back(self.me);
             }
-            Ask::Release => self.phase = Phase::Idle,
+            ApplicationInput::Release => self.phase = Phase::Idle,
         }
         self.assign_privilege(out);
         self.make_request(out);
@@ -226,6 +227,7 @@ impl PaperFigures for Raymond {
             messages_per_entry: if load == Load::Low { Some(low) } else { remote.map(|remote| 4.0 * remote) },
             sync_delay: remote.filter(|_| sites > 1).map(|remote| 2.0 * remote),
             client_delay: Some(low),
+            ..Expected::default()
         }
     }
 }
@@ -251,7 +253,7 @@ impl Inspect for Raymond {
 }
 
 impl Validate for Raymond {
-    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, from: SiteId, message: &Message) -> bool {
         // A neighbour sends one REQUEST and then waits for the privilege.
         *message != Message::Request || !self.queue.contains(&from)
     }

@@ -22,9 +22,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load, Mode,
-    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, Sharing, SiteId, SiteSet, Timestamp,
-    Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, Mode, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup,
+    Sharing, SiteId, SiteSet, Timestamp, Validate,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -42,10 +42,11 @@ pub enum Message {
     Reply,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("READ"), Word::enter("WRITE"), Word::enter("REPLY")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("READ"), MessageKind::enter("WRITE"), MessageKind::enter("REPLY")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Read(_) => 0,
             Self::Write(_) => 1,
@@ -153,16 +154,16 @@ impl ReadersWriters {
 }
 
 impl Protocol for ReadersWriters {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(mode) => self.ask(mode, out),
-            Ask::Release => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(mode) => self.ask(mode, out),
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.phase = Phase::Idle;
                 for site in self.deferred.iter() {
@@ -227,6 +228,7 @@ impl MutualExclusion for ReadersWriters {
         crash: "of any site: all sites wait for its reply for ever",
         settings: &[],
     };
+    const HAS_CLOCKS: bool = true;
 
     fn sharing(_options: &()) -> Sharing {
         Sharing::ReadersWriters
@@ -235,7 +237,7 @@ impl MutualExclusion for ReadersWriters {
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         Self {
             me,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase: setup.phase_of(me),
             mode: setup.mode_of(me).unwrap_or_default(),
             requested: 0,
@@ -264,6 +266,7 @@ impl PaperFigures for ReadersWriters {
             messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
             sync_delay: (!alone).then_some(1.0),
             client_delay: Some(if alone { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 }
@@ -303,7 +306,7 @@ impl Inspect for ReadersWriters {
 }
 
 impl Validate for ReadersWriters {
-    fn plausible(message: &Message, _sites: usize) -> bool {
+    fn is_well_formed(message: &Message, _sites: usize) -> bool {
         !matches!(message, Message::Read(time) | Message::Write(time) if *time > LARGEST_NUMBER)
     }
 }

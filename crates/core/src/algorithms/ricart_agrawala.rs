@@ -24,9 +24,9 @@
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::settings::{OptionsError, Setting, Settings, TIMEOUT_VALUES};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
-    MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timeout, Timestamp,
-    Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, MutualExclusion, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    SiteSet, Timeout, Timestamp, Validate,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -42,10 +42,10 @@ pub enum Message {
     Reply,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("REPLY")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Reply => 1,
@@ -154,15 +154,15 @@ impl RicartAgrawala {
 }
 
 impl Protocol for RicartAgrawala {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Timeout;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();
@@ -173,7 +173,7 @@ impl Protocol for RicartAgrawala {
                 }
                 self.enter_if_possible(out);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.phase = Phase::Idle;
                 for site in self.deferred.iter() {
@@ -242,11 +242,12 @@ impl MutualExclusion for RicartAgrawala {
             help: "how long a site waits before it enters without the missing replies: unsafe if their sites are alive",
         }],
     };
+    const HAS_CLOCKS: bool = true;
 
     fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
         Self {
             me,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase: setup.phase_of(me),
             requested: 0,
             missing: SiteSet::none(setup.sites),
@@ -269,7 +270,7 @@ impl Configure for RicartAgrawala {
 }
 
 impl PaperFigures for RicartAgrawala {
-    fn dormant(options: &Options) -> &'static [&'static str] {
+    fn unreachable_labels(options: &Options) -> &'static [&'static str] {
         const GOES_ON: &[&str] =
             &["has waited long enough: it enters without the permission of the silent sites"];
         if options.timeout.is_none() { GOES_ON } else { &[] }
@@ -289,6 +290,7 @@ impl PaperFigures for RicartAgrawala {
             messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
             sync_delay: (!alone).then_some(1.0),
             client_delay: Some(if alone { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 }
@@ -328,7 +330,7 @@ impl Inspect for RicartAgrawala {
 }
 
 impl Validate for RicartAgrawala {
-    fn plausible(message: &Message, _sites: usize) -> bool {
+    fn is_well_formed(message: &Message, _sites: usize) -> bool {
         !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 }

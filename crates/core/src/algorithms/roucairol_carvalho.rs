@@ -17,9 +17,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock, Load,
-    MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate,
-    Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, LamportClock,
+    Load, MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup,
+    SiteId, SiteSet, Timestamp, Validate,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -35,10 +35,10 @@ pub enum Message {
     Reply,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("REPLY")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Reply => 1,
@@ -132,15 +132,15 @@ impl RoucairolCarvalho {
 }
 
 impl Protocol for RoucairolCarvalho {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();
                 if !self.missing.is_empty() {
@@ -151,7 +151,7 @@ impl Protocol for RoucairolCarvalho {
                 }
                 self.enter_if_possible(out);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::Leaves);
                 self.phase = Phase::Idle;
                 let waiting: Vec<SiteId> = self.deferred.iter().collect();
@@ -210,6 +210,7 @@ impl MutualExclusion for RoucairolCarvalho {
         crash: "of any site whose permission is needed: every site that needs it waits for ever",
         settings: &[],
     };
+    const HAS_CLOCKS: bool = true;
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         // Of each pair of sites the holder has the permission; without a holder, the lower site has it.
@@ -221,7 +222,7 @@ impl MutualExclusion for RoucairolCarvalho {
         missing.extend(SiteId::all(setup.sites).filter(|&other| other != me && !has_permission_of(other)));
         Self {
             me,
-            clock: LamportClock::default(),
+            clock: setup.clock_of(me),
             phase: setup.phase_of(me),
             requested: 0,
             missing,
@@ -249,6 +250,7 @@ impl PaperFigures for RoucairolCarvalho {
             messages_per_entry: Some(each * (sites as f64 - 1.0)),
             sync_delay: (sites > 1).then_some(1.0),
             client_delay: None,
+            ..Expected::default()
         }
     }
 }
@@ -290,7 +292,7 @@ impl Inspect for RoucairolCarvalho {
 }
 
 impl Validate for RoucairolCarvalho {
-    fn plausible(message: &Message, _sites: usize) -> bool {
+    fn is_well_formed(message: &Message, _sites: usize) -> bool {
         !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 }

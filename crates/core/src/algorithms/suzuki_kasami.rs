@@ -17,8 +17,9 @@
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -45,10 +46,10 @@ pub enum Message {
     Token(Box<Token>),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("TOKEN")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("TOKEN")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Token(_) => 1,
@@ -145,23 +146,23 @@ impl SuzukiKasami {
 }
 
 impl Protocol for SuzukiKasami {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) if self.token.is_some() => self.enter(out),
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) if self.token.is_some() => self.enter(out),
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 let number = &mut self.requested[self.me.index()];
                 *number += 1;
                 out.broadcast(Message::Request(*number));
             }
-            Ask::Release => self.release(out),
+            ApplicationInput::Release => self.release(out),
         }
     }
 
@@ -244,6 +245,7 @@ impl PaperFigures for SuzukiKasami {
             messages_per_entry: Some(if load == Load::High && !alone { n } else { n - 1.0 }),
             sync_delay: (!alone).then_some(1.0),
             client_delay: Some(2.0 * (1.0 - 1.0 / n)),
+            ..Expected::default()
         }
     }
 }
@@ -293,7 +295,7 @@ impl Inspect for SuzukiKasami {
 }
 
 impl Validate for SuzukiKasami {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         match message {
             Message::Request(number) => *number <= LARGEST_NUMBER,
             Message::Token(token) => {
@@ -305,7 +307,7 @@ impl Validate for SuzukiKasami {
         }
     }
 
-    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+    fn is_expected(&self, _from: SiteId, message: &Message) -> bool {
         !matches!(message, Message::Token(token) if token.served.len() != self.requested.len())
     }
 }

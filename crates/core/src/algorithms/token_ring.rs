@@ -8,7 +8,8 @@
 //!
 //! **Assumes** reliable channels (with one token, order does not matter); no crashes.
 //!
-//! **Cost.** One message per entry when all sites request, without bound when none does. T from an exit to the next
+//! **Cost.** One message per entry when all sites request, without bound when none does. The token that leaves at an exit
+//! is the message that lets the next site enter: textbooks count it for the exit, the lab counts it for the entry. T from an exit to the next
 //! entry when the neighbour waits, (N−1)T at most. About N·T/2 for a request at a random time.
 //!
 //! **Pitfalls.** An idle first holder must send the token off, or all other sites wait for ever. The only site of a
@@ -16,8 +17,9 @@
 
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -31,10 +33,10 @@ pub enum Message {
     Token,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("TOKEN")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("TOKEN")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         0
     }
 }
@@ -88,15 +90,15 @@ impl TokenRing {
 }
 
 impl Protocol for TokenRing {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 self.phase = Phase::Waiting;
                 if self.has_token {
                     self.use_or_pass(Rule::Passes, out);
@@ -104,7 +106,7 @@ impl Protocol for TokenRing {
                     out.rule(Rule::Awaits);
                 }
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 self.phase = Phase::Idle;
                 self.use_or_pass(Rule::Leaves, out);
             }
@@ -178,6 +180,7 @@ impl PaperFigures for TokenRing {
             messages_per_entry: if alone { Some(0.0) } else { high.then_some(1.0) },
             sync_delay: (high && !alone).then_some(1.0),
             client_delay: Some(if alone { 0.0 } else { sites as f64 / 2.0 }),
+            ..Expected::default()
         }
     }
 }

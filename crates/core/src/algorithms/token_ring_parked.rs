@@ -9,7 +9,8 @@
 //! **Assumes** reliable channels in any order; no crashes.
 //!
 //! **Cost.** 0 for the site where the token rests, else N: the request and the token together go once round.
-//! Nothing while no site requests. T from an exit to the next entry when the neighbour waits.
+//! Nothing while no site requests. From an exit to the next entry T when the neighbour waits and the token knows of it,
+//! (N−1)T at most if it knows of the waiting site; less than N·T if that site's request is still on its way.
 //!
 //! **Pitfalls.** Only the token's site may consume a REQUEST. If waiting sites consumed the requests that pass them,
 //! then on channels that reorder two of them could consume each other's request while the token rests elsewhere. A site
@@ -18,8 +19,9 @@
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -36,10 +38,10 @@ pub enum Message {
     Token(BTreeSet<SiteId>),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("TOKEN")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("REQUEST"), MessageKind::enter("TOKEN")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Request(_) => 0,
             Self::Token(_) => 1,
@@ -122,21 +124,21 @@ impl TokenRingParked {
 }
 
 impl Protocol for TokenRingParked {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) if self.token.is_some() => self.enter(out),
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) if self.token.is_some() => self.enter(out),
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 out.send(self.next, Message::Request(self.me));
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 self.phase = Phase::Idle;
                 self.pass_if_wanted(out);
             }
@@ -185,7 +187,7 @@ impl MutualExclusion for TokenRingParked {
         cost: Cost {
             low: "0 or N, mean N−1",
             high: "as it comes out: measured, no formula",
-            sync_delay: "at most (N−1)T",
+            sync_delay: "T at high load; below N·T at light load, where requests are still on their way",
             client_delay: "0 or N·T, mean (N−1)T",
         },
         crash: "of any site: requests or the token are lost when they get there, and all sites wait for ever",
@@ -217,6 +219,7 @@ impl PaperFigures for TokenRingParked {
             messages_per_entry: (load == Load::Low || sites == 1).then_some(mean),
             sync_delay: None,
             client_delay: Some(mean),
+            ..Expected::default()
         }
     }
 }
@@ -243,7 +246,7 @@ impl Inspect for TokenRingParked {
 }
 
 impl Validate for TokenRingParked {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         match message {
             Message::Request(site) => site.index() < sites,
             Message::Token(wanted) => wanted.iter().all(|site| site.index() < sites),

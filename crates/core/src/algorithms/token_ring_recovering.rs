@@ -33,8 +33,9 @@
 use crate::algorithms::token_ring::TokenRing;
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Timestamp, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    SiteSet, Timestamp, Validate,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -59,16 +60,16 @@ pub enum Message {
     Welcome(u32, Epoch),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[
-        Word::enter("TOKEN"),
-        Word::enter("WHO-HAS"),
-        Word::enter("ANSWER"),
-        Word::enter("JOIN"),
-        Word::enter("WELCOME"),
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[
+        MessageKind::enter("TOKEN"),
+        MessageKind::enter("WHO-HAS"),
+        MessageKind::enter("ANSWER"),
+        MessageKind::enter("JOIN"),
+        MessageKind::enter("WELCOME"),
     ];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
             Self::Token(_) => 0,
             Self::WhoHas(_) => 1,
@@ -81,11 +82,11 @@ impl Vocabulary for Message {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::WORDS[self.word()].name)?;
+        f.write_str(Self::KINDS[self.kind()].name)?;
         match self {
             Self::Token(epoch) | Self::WhoHas(epoch) => epoch.fmt(f),
-            Self::Join(life) => write!(f, "({life})"),
-            Self::Welcome(life, epoch) => write!(f, "({life}) {epoch}"),
+            Self::Join(incarnation) => write!(f, "({incarnation})"),
+            Self::Welcome(incarnation, epoch) => write!(f, "({incarnation}) {epoch}"),
             Self::Answer(epoch, had) => write!(f, "{epoch} {}", if *had { "yes" } else { "no" }),
         }
     }
@@ -153,7 +154,7 @@ pub struct TokenRingRecovering {
     /// token.
     trusting: bool,
     /// The number of restarts of this site.
-    life: u32,
+    incarnation: u32,
     /// Whether this site has restarted and not yet learned from all live sites that they are in its epoch.
     returning: bool,
     /// The sites whose WELCOME is missing. Until all have arrived, this site must not inquire.
@@ -172,7 +173,7 @@ impl TokenRingRecovering {
             has_token: false,
             asking: None,
             trusting: false,
-            life: 0,
+            incarnation: 0,
             returning: false,
             joining: SiteSet::none(setup.sites),
         }
@@ -312,10 +313,10 @@ impl TokenRingRecovering {
         }
     }
 
-    fn join(&mut self, site: SiteId, life: u32, out: &mut Out<Self>) {
+    fn join(&mut self, site: SiteId, incarnation: u32, out: &mut Out<Self>) {
         out.rule(Rule::Welcomes);
         self.dead.remove(site);
-        out.send(site, Message::Welcome(life, self.epoch));
+        out.send(site, Message::Welcome(incarnation, self.epoch));
         self.ask_again_without(site, out);
         // If this site is restarting as well, the JOIN counts as a WELCOME: a restarted site starts by including all
         // others.
@@ -333,22 +334,22 @@ impl TokenRingRecovering {
 }
 
 impl Protocol for TokenRingRecovering {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 self.phase = Phase::Waiting;
                 if !self.has_token {
                     out.rule(Rule::Awaits);
                 }
                 self.use_or_pass(Rule::Passes, out);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 self.phase = Phase::Idle;
                 self.use_or_pass(Rule::Leaves, out);
             }
@@ -360,8 +361,10 @@ impl Protocol for TokenRingRecovering {
             Message::Token(epoch) => self.token(from, epoch, out),
             Message::WhoHas(epoch) => self.who_has(from, epoch, out),
             Message::Answer(epoch, had_token) => self.answer(from, epoch, had_token, out),
-            Message::Join(life) => self.join(from, life, out),
-            Message::Welcome(life, epoch) if life == self.life && self.joining.contains(from) => {
+            Message::Join(incarnation) => self.join(from, incarnation, out),
+            Message::Welcome(incarnation, epoch)
+                if incarnation == self.incarnation && self.joining.contains(from) =>
+            {
                 self.adopt(epoch);
                 self.welcomed(from, out);
             }
@@ -428,10 +431,10 @@ impl MutualExclusion for TokenRingRecovering {
         site
     }
 
-    fn restart(me: SiteId, life: u32, setup: &Setup<()>, out: &mut Out<Self>) -> Self {
-        let mut site = Self { returning: true, life, ..Self::fresh(me, setup) };
+    fn restart(me: SiteId, incarnation: u32, setup: &Setup<()>, out: &mut Out<Self>) -> Self {
+        let mut site = Self { returning: true, incarnation, ..Self::fresh(me, setup) };
         out.rule(Rule::Joins);
-        out.broadcast(Message::Join(life));
+        out.broadcast(Message::Join(incarnation));
         site.joining.extend(SiteId::all(setup.sites));
         // The site needs no WELCOME from itself.
         site.welcomed(me, out);
@@ -473,7 +476,7 @@ impl Inspect for TokenRingRecovering {
 }
 
 impl Validate for TokenRingRecovering {
-    fn plausible(message: &Message, sites: usize) -> bool {
+    fn is_well_formed(message: &Message, sites: usize) -> bool {
         // The fences of an epoch are computed from these numbers and must fit into 64 bits.
         let fits =
             |epoch: &Epoch| epoch.site.index() < sites && epoch.time.saturating_mul(sites as u64) < 1 << 31;

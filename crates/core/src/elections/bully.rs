@@ -12,7 +12,8 @@
 //! network there are two leaders.
 //!
 //! **Cost.** N sites, the highest of them dead, messages to it counted. Best, when the next highest notices: one
-//! ELECTION and N−2 COORDINATOR. Worst, when the lowest notices: N(N−1)/2 ELECTION, (N−1)(N−2)/2 OK, N−2 COORDINATOR,
+//! ELECTION to the dead leader and N−2 COORDINATOR: N−1. Textbooks that give N−2 for the best case count COORDINATOR
+//! alone. Worst, when the lowest notices: N(N−1)/2 ELECTION, (N−1)(N−2)/2 OK, N−2 COORDINATOR,
 //! which is N²−N−1; textbooks do not count the OKs. No site sends more because others campaign at the same time.
 //!
 //! **Pitfalls.** A site that got OK must still wait for COORDINATOR, and campaign again if none arrives: the site that
@@ -21,7 +22,9 @@
 
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::settings::{OptionsError, Settings};
-use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::{
+    Campaign, Configure, Elected, Election, Field, MessageKind, MessageKinds, Out, Protocol, SiteId,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -38,17 +41,18 @@ pub enum Message {
     Coordinator,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("OK"), Word::enter("COORDINATOR")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("ELECTION"), MessageKind::enter("OK"), MessageKind::enter("COORDINATOR")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         *self as usize
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::WORDS[self.word()].name)
+        f.write_str(Self::KINDS[self.kind()].name)
     }
 }
 
@@ -238,7 +242,8 @@ impl Election for Bully {
         idea: "A site that suspects the leader asks all higher sites; one that gets no answer is the highest \
                and announces itself.",
         assumes: "messages and their handling take bounded time and nothing is lost; channels in any order",
-        best: "1 ELECTION + N−2 COORDINATOR = N−1, started by the next highest",
+        best: "1 ELECTION to the dead leader + N−2 COORDINATOR = N−1, started by the next highest; N−2 in books that \
+               count COORDINATOR alone",
         worst: "N(N−1)/2 ELECTION + (N−1)(N−2)/2 OK + N−2 COORDINATOR = N²−N−1, started by the lowest",
         crash: "of the leader, an initiator or a candidate: the sites that wait for it campaign again; a \
                 site that restarts campaigns",

@@ -23,7 +23,9 @@ use super::relay::{Direction, Overdue, Relay, RingMessage, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::list;
 use crate::settings::{OptionsError, Setting, Settings};
-use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::{
+    Campaign, Configure, Elected, Election, Field, MessageKind, MessageKinds, Out, Protocol, SiteId,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -33,7 +35,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Body {
     /// The role of the site that the message names.
-    pub news: News,
+    pub role: Role,
     /// The site that the message names.
     pub site: SiteId,
     /// The round of the election.
@@ -42,24 +44,25 @@ pub struct Body {
 
 /// The role of the site that a message names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum News {
+pub enum Role {
     /// It is a candidate.
     Election,
     /// It is the leader.
     Coordinator,
 }
 
-impl Vocabulary for Body {
-    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR")];
+impl MessageKinds for Body {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("ELECTION"), MessageKind::enter("COORDINATOR")];
 
-    fn word(&self) -> usize {
-        self.news as usize
+    fn kind(&self) -> usize {
+        self.role as usize
     }
 }
 
 impl fmt::Display for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({})", Self::WORDS[self.word()].name, self.site)
+        write!(f, "{}({})", Self::KINDS[self.kind()].name, self.site)
     }
 }
 
@@ -129,12 +132,12 @@ impl ChangRoberts {
 
     fn stand(&mut self, out: &mut Out<Self>) {
         out.rule(Rule::Starts);
-        self.send(News::Election, self.me, out);
+        self.send(Role::Election, self.me, out);
     }
 
-    fn send(&mut self, news: News, site: SiteId, out: &mut Out<Self>) {
-        self.takes_part = news == News::Election;
-        self.relay.hand_on(Body { news, site, round: self.round }, out);
+    fn send(&mut self, role: Role, site: SiteId, out: &mut Out<Self>) {
+        self.takes_part = role == Role::Election;
+        self.relay.hand_on(Body { role, site, round: self.round }, out);
     }
 
     fn election(&mut self, candidate: SiteId, round: u32, out: &mut Out<Self>) {
@@ -154,15 +157,15 @@ impl ChangRoberts {
         if candidate == self.me {
             out.rule(Rule::Wins);
             self.leads(out);
-            self.send(News::Coordinator, self.me, out);
+            self.send(Role::Coordinator, self.me, out);
         } else if candidate > self.me {
             out.rule(Rule::HandsOn);
-            self.send(News::Election, candidate, out);
+            self.send(Role::Election, candidate, out);
         } else if self.takes_part {
             out.rule(Rule::StopsLower);
         } else {
             out.rule(Rule::Replaces);
-            self.send(News::Election, self.me, out);
+            self.send(Role::Election, self.me, out);
         }
     }
 
@@ -183,7 +186,7 @@ impl ChangRoberts {
             out.rule(Rule::Accepts);
             self.leader = Some(leader);
             out.output(Elected(leader));
-            self.send(News::Coordinator, leader, out);
+            self.send(Role::Coordinator, leader, out);
         }
     }
 
@@ -210,11 +213,11 @@ impl Protocol for ChangRoberts {
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
         match message {
             RingMessage::Ack { number } => self.relay.acknowledged(from, number, out),
-            RingMessage::Body { number, body: Body { news, site, round } } => {
+            RingMessage::Body { number, body: Body { role, site, round } } => {
                 out.send(from, RingMessage::Ack { number });
-                match news {
-                    News::Election => self.election(site, round, out),
-                    News::Coordinator => self.coordinator(site, round, out),
+                match role {
+                    Role::Election => self.election(site, round, out),
+                    Role::Coordinator => self.coordinator(site, round, out),
                 }
             }
         }

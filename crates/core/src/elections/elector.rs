@@ -7,7 +7,7 @@ use super::bully::{self, Bully};
 use super::ring_election::{self, RingElection};
 use crate::election::Setup;
 use crate::protocol::TimerChange;
-use crate::{Elected, Election, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::{Elected, Election, MessageKind, MessageKinds, Out, Protocol, SiteId};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -30,15 +30,19 @@ pub enum Message {
     Ring(ring_election::Message),
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] =
-        &[Word::enter("ELECTION"), Word::enter("OK"), Word::enter("COORDINATOR"), Word::enter("ACK")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[
+        MessageKind::enter("ELECTION"),
+        MessageKind::enter("OK"),
+        MessageKind::enter("COORDINATOR"),
+        MessageKind::enter("ACK"),
+    ];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
-            Self::Bully(message) => message.word(),
+            Self::Bully(message) => message.kind(),
             // A ring election has no OK.
-            Self::Ring(message) => [0, 2, 3][message.word()],
+            Self::Ring(message) => [0, 2, 3][message.kind()],
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! No site knows the number of sites: it only needs the successor of a given site.
 
-use crate::{Out, Protocol, SiteId, Vocabulary, Word};
+use crate::{MessageKind, MessageKinds, Out, Protocol, SiteId};
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -33,12 +33,13 @@ pub enum RingMessage<B> {
     },
 }
 
-impl<B: Vocabulary> Vocabulary for RingMessage<B> {
-    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR"), Word::enter("ACK")];
+impl<B: MessageKinds> MessageKinds for RingMessage<B> {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("ELECTION"), MessageKind::enter("COORDINATOR"), MessageKind::enter("ACK")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         match self {
-            Self::Body { body, .. } => body.word(),
+            Self::Body { body, .. } => body.kind(),
             Self::Ack { .. } => 2,
         }
     }

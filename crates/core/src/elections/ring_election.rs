@@ -25,7 +25,9 @@ use super::relay::{Direction, Overdue, Relay, RingMessage, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::list;
 use crate::settings::{OptionsError, Settings};
-use crate::{Campaign, Configure, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use crate::{
+    Campaign, Configure, Elected, Election, Field, MessageKind, MessageKinds, Out, Protocol, SiteId,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -52,10 +54,11 @@ pub enum Body {
     },
 }
 
-impl Vocabulary for Body {
-    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR")];
+impl MessageKinds for Body {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("ELECTION"), MessageKind::enter("COORDINATOR")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         usize::from(matches!(self, Self::Coordinator { .. }))
     }
 }

@@ -1,7 +1,8 @@
-//! # Maekawa's algorithm as textbooks describe it
+//! # Maekawa's algorithm without its deadlock messages
 //!
 //! Mamoru Maekawa: *A √N Algorithm for Mutual Exclusion in Decentralized Systems*. ACM Transactions on Computer Systems
-//! 3(2), 1985, pages 145–159, without the messages that resolve deadlocks.
+//! 3(2), 1985, pages 145–159, in the form in which textbooks introduce it: without FAILED, INQUIRE and RELINQUISH, which
+//! the paper has.
 //!
 //! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one request
 //! at a time, first come first served.
@@ -12,14 +13,16 @@
 //! where the shared arbiter is one of the two.
 //!
 //! **Pitfalls.** It deadlocks: S1, S2 and S3 with the quorums {1, 2}, {2, 3}, {3, 1} each vote for themselves and wait
-//! for the vote of the next. [`maekawa`](super::maekawa) is the version that does not.
+//! for the vote of the next. [`maekawa`](super::maekawa) has the messages that resolve this.
 
+use super::maekawa_variants::{CRASH, awaited_sites};
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::quorum::{Construction, Coterie};
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, SiteSet, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    SiteSet, Validate,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -39,17 +42,18 @@ pub enum Message {
     Release,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY"), Word::exit("RELEASE")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] =
+        &[MessageKind::enter("REQUEST"), MessageKind::enter("REPLY"), MessageKind::exit("RELEASE")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         *self as usize
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::WORDS[self.word()].name)
+        f.write_str(Self::KINDS[self.kind()].name)
     }
 }
 
@@ -77,7 +81,8 @@ crate::rules! {
 
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MaekawaPublished {
+pub struct MaekawaBasic {
+    me: SiteId,
     phase: Phase,
     quorum: Vec<SiteId>,
     votes: SiteSet,
@@ -85,17 +90,17 @@ pub struct MaekawaPublished {
     queue: VecDeque<SiteId>,
 }
 
-impl Protocol for MaekawaPublished {
-    type Input = Ask;
+impl Protocol for MaekawaBasic {
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        let (phase, rule, message) = match ask {
-            Ask::Request(_) => (Phase::Waiting, Rule::Asks, Message::Request),
-            Ask::Release => (Phase::Idle, Rule::Leaves, Message::Release),
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        let (phase, rule, message) = match input {
+            ApplicationInput::Request(_) => (Phase::Waiting, Rule::Asks, Message::Request),
+            ApplicationInput::Release => (Phase::Idle, Rule::Leaves, Message::Release),
         };
         out.rule(rule);
         self.phase = phase;
@@ -157,30 +162,30 @@ impl Protocol for MaekawaPublished {
     }
 
     fn waits_for(&self) -> Vec<SiteId> {
-        if self.phase != Phase::Waiting {
-            return Vec::new();
-        }
-        self.quorum.iter().copied().filter(|&arbiter| !self.votes.contains(arbiter)).collect()
+        let missing = |arbiter: &SiteId| self.phase == Phase::Waiting && !self.votes.contains(*arbiter);
+        let vote = self.voted_for.filter(|_| !self.queue.is_empty());
+        awaited_sites(self.me, vote, self.quorum.iter().copied().filter(missing))
     }
 }
 
-impl MutualExclusion for MaekawaPublished {
+impl MutualExclusion for MaekawaBasic {
     const ABOUT: About = About {
-        slug: "maekawa-published",
-        title: "Maekawa's algorithm as published",
+        slug: "maekawa-basic",
+        title: "Maekawa's algorithm without its deadlock messages",
         family: Family::Quorum,
         paper: "Maekawa, A √N Algorithm for Mutual Exclusion in Decentralized Systems, ACM TOCS 1985",
-        idea: "Votes of a quorum, first come first served, and never asked back: safe, but it can deadlock.",
+        idea: "Votes of a quorum, first come first served, and never asked back: safe, but it can deadlock. The \
+               textbooks' simplification; the paper also has FAILED, INQUIRE and RELINQUISH.",
         channels: Channels::Fifo,
         perpetual: false,
         deadlock_free: false,
         cost: Cost {
             low: "3(K−1)",
             high: "deadlocks",
-            sync_delay: "2T; T where the shared arbiter is one of the two",
+            sync_delay: "T to 2T at high load and constant delays, until it deadlocks",
             client_delay: "2T",
         },
-        crash: "of any site: every site that has it in its quorum waits for ever",
+        crash: CRASH,
         settings: &[Setting {
             name: "quorums",
             values: Construction::FORMS,
@@ -196,6 +201,7 @@ impl MutualExclusion for MaekawaPublished {
             votes.extend(quorum_of(me));
         }
         Self {
+            me,
             phase: setup.phase_of(me),
             quorum: quorum_of(me),
             votes,
@@ -205,7 +211,7 @@ impl MutualExclusion for MaekawaPublished {
     }
 }
 
-impl Configure for MaekawaPublished {
+impl Configure for MaekawaBasic {
     type Options = Construction;
 
     fn options(settings: &mut Settings, sites: usize) -> Result<Construction, OptionsError> {
@@ -215,18 +221,19 @@ impl Configure for MaekawaPublished {
     }
 }
 
-impl PaperFigures for MaekawaPublished {
+impl PaperFigures for MaekawaBasic {
     fn expected(load: Load, sites: usize, construction: &Construction) -> Expected {
         let others = Coterie::new(construction, sites).mean_others();
         Expected {
             messages_per_entry: (load == Load::Low || sites == 1).then_some(3.0 * others),
-            sync_delay: None,
+            sync_delay_range: (load == Load::High && sites > 1).then_some((1.0, 2.0)),
             client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
+            ..Expected::default()
         }
     }
 }
 
-impl Inspect for MaekawaPublished {
+impl Inspect for MaekawaBasic {
     fn invariant(&self) -> Result<(), InvariantViolated> {
         if self.voted_for.is_none() && !self.queue.is_empty() {
             return Err(InvariantViolated("a request is queued although the vote is free"));
@@ -235,4 +242,4 @@ impl Inspect for MaekawaPublished {
     }
 }
 
-impl Validate for MaekawaPublished {}
+impl Validate for MaekawaBasic {}

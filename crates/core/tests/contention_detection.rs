@@ -2,7 +2,7 @@
 
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::settings::Settings;
-use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Setup, Sharing, Site, SiteId};
+use lockkeeper_core::{ApplicationInput, Mode, MutualExclusion, Out, Setup, Sharing, Site, SiteId};
 use std::collections::VecDeque;
 
 /// The number of deliveries after a request. More than any algorithm needs for one entry; the token of a ring never
@@ -36,7 +36,7 @@ impl<P: MutualExclusion> System<P> {
 
     /// A site requests, and all messages are delivered.
     fn asks(&mut self, site: SiteId) {
-        self.sites[site.index()].input(Ask::Request(Mode::Exclusive), &mut self.out);
+        self.sites[site.index()].input(ApplicationInput::Request(Mode::Exclusive), &mut self.out);
         self.collect(site);
         for _ in 0..STEPS {
             let Some((from, to, fence, message)) = self.under_way.pop_front() else { return };
