@@ -107,6 +107,12 @@ impl Browser {
             .await;
     }
 
+    /// Makes the page this wide, as on a phone or a tablet.
+    pub async fn widen(&self, width: u32) {
+        self.page.set_window_size(width, 844).await.expect("the window can be resized");
+        self.wait("the page has its width", &format!("innerWidth == {width}")).await;
+    }
+
     /// Opens an address.
     pub async fn go(&self, url: &str) {
         soon(url, self.page.goto(url)).await.expect(url);

@@ -109,7 +109,7 @@ impl LamportMutex {
 
 impl Machines for LamportMutex {
     type Local = Process;
-    type Parcel = Message;
+    type Envelope = Message;
 
     fn machines(&self) -> usize {
         self.processes

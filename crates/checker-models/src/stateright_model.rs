@@ -3,7 +3,7 @@
 use crate::lamport_mutex::{LamportMutex, Message, Process};
 use stateright::{Model, Property};
 
-/// The specification.
+/// The specification as a model of stateright.
 pub struct Spec(pub LamportMutex);
 
 /// The processes, and the messages under way from each to each.

@@ -266,7 +266,7 @@ pub const CHANGES: &[Change] = &[
         story: "a site believes that it still has a permission that it gave away",
     },
     Change {
-        name: "neilsen-mizuno-follows-nobody-while-waiting",
+        name: "neilsen-mizuno-follows-no-site-while-waiting",
         module: "neilsen_mizuno",
         protocol: "NeilsenMizuno",
         from: "None if self.holding => {",
@@ -356,7 +356,7 @@ pub const CHANGES: &[Change] = &[
         story: "a site that shares does not forward the registrations of other sharers",
     },
     Change {
-        name: "gate-answers-while-somebody-is-inside",
+        name: "gate-answers-while-a-site-is-inside",
         module: "gate",
         protocol: "SharedByToken",
         from: "Entry { units: self.units_used(own.mode), ..own }",
@@ -485,8 +485,8 @@ pub const CHANGES: &[Change] = &[
         name: "token-ring-recovering-starts-from-scratch",
         module: "token_ring_recovering",
         protocol: "TokenRingRecovering",
-        from: "let mut site = Self { returning: true, life, ..Self::fresh(me, setup) };",
-        to: "let mut site = Self { had_token: true, has_token: true, life, ..Self::fresh(me, setup) };",
+        from: "let mut site = Self { returning: true, incarnation, ..Self::fresh(me, setup) };",
+        to: "let mut site = Self { had_token: true, has_token: true, incarnation, ..Self::fresh(me, setup) };",
         breaks: "MutualExclusion",
         story: "a site that comes back from a crash starts as the first site of a ring does: with a token",
     },

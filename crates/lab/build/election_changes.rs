@@ -14,7 +14,7 @@ pub const FAILOVER_CHANGES: &[Change] = &[
         story: "the new coordinator does not queue the waiting sites",
     },
     Change {
-        name: "failover-asks-nobody",
+        name: "failover-asks-no-site",
         module: "centralized_failover",
         protocol: "CentralizedFailover",
         from: "SiteSet::all_but(self.processes, self.me);",
@@ -45,7 +45,7 @@ pub const ELECTION_CHANGES: &[Change] = &[
         story: "a site that receives a reply from a higher one announces itself all the same",
     },
     Change {
-        name: "bully-trusts-whoever-answered",
+        name: "bully-trusts-any-answer",
         module: "bully",
         protocol: "Bully",
         from: "out.arm(Timer::Coordinator, 2 * self.timeout_milli_t);",

@@ -3,8 +3,8 @@
 //! Since a mutant is generated from the source of its twin, it differs from the twin by nothing but that
 //! guard.
 
-use lockkeeper_core::registry;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 mod changes;
 mod election_changes;
@@ -28,16 +28,21 @@ impl Family {
         }
     }
 
-    fn source(self, slug: &str) -> Option<&'static str> {
-        match self {
-            Self::MutualExclusion => registry::find(slug).map(|entry| entry.source),
-            Self::Elections => registry::find_election(slug).map(|entry| entry.source),
-        }
+    /// The source text of the algorithm in this module.
+    fn source(self, module: &str) -> std::io::Result<String> {
+        let core = PathBuf::from(environment("DEP_LOCKKEEPER_CORE_SOURCE"));
+        std::fs::read_to_string(core.join(self.folder()).join(module).with_extension("rs"))
     }
+}
+
+/// A variable that cargo sets for build scripts.
+fn environment(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed={}", environment("DEP_LOCKKEEPER_CORE_SOURCE"));
     write("mutants.rs", Family::MutualExclusion, CHANGES);
     write("failover_mutants.rs", Family::MutualExclusion, FAILOVER_CHANGES);
     write("election_mutants.rs", Family::Elections, ELECTION_CHANGES);
@@ -59,18 +64,17 @@ fn write(file: &str, family: Family, changes: &[Change]) {
         );
     }
     let text = format!("{modules}\n/// All mutants.\npub const ALL: &[Mutant] = &[\n{list}];\n");
-    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    std::fs::write(std::path::Path::new(&out).join(file), text).expect("the build directory is writable");
+    std::fs::write(Path::new(&environment("OUT_DIR")).join(file), text)
+        .expect("the build directory is writable");
 }
 
 /// The text of the twin with one guard changed. Its messages, timers, rules and options are those of the twin itself,
 /// so that they are not compiled again.
 fn spoiled(family: Family, change: &Change) -> String {
-    let slug = change.module.replace('_', "-");
     let source = family
-        .source(&slug)
-        .unwrap_or_else(|| panic!("{}: there is no algorithm in the file {}.rs", change.name, change.module));
-    let (shared, own): (Vec<Item>, Vec<Item>) = items(source).into_iter().partition(Item::is_shared);
+        .source(change.module)
+        .unwrap_or_else(|error| panic!("{}: {}.rs: {error}", change.name, change.module));
+    let (shared, own): (Vec<Item>, Vec<Item>) = items(&source).into_iter().partition(Item::is_shared);
     let own: Vec<&str> = own.iter().map(|item| item.text.as_str()).collect();
     let body = own.concat();
     let found = body.matches(change.from).count();
@@ -108,7 +112,7 @@ struct Item {
 
 impl Item {
     fn is_shared(&self) -> bool {
-        ["Token", "Message", "Body", "News", "Timer", "Rule", "Options"].contains(&self.name.as_str())
+        ["Token", "Message", "Body", "Role", "Timer", "Rule", "Options"].contains(&self.name.as_str())
     }
 }
 

@@ -77,12 +77,12 @@ impl Coverage {
         add(&mut self.rules, &outcome.rules);
     }
 
-    /// The rules and message types that never occurred although they can: the test says nothing about them.
+    /// The rules and message types that never occurred although they can: the test does not cover them.
     pub fn never(&self, algorithm: &dyn Configured) -> Vec<String> {
-        let (dormant, algorithm) = (algorithm.dormant(), algorithm.algorithm());
-        let words = algorithm.words().iter().map(|word| word.name).zip(&self.delivered);
+        let (unreachable, algorithm) = (algorithm.unreachable_labels(), algorithm.algorithm());
+        let kinds = algorithm.kinds().iter().map(|kind| kind.name).zip(&self.delivered);
         let rules = algorithm.rules().into_iter().zip(&self.rules);
-        let never = words.chain(rules).filter(|(what, n)| **n == 0 && !dormant.contains(what));
+        let never = kinds.chain(rules).filter(|(what, n)| **n == 0 && !unreachable.contains(what));
         never.map(|(what, _)| format!("'{what}'")).collect()
     }
 }

@@ -19,6 +19,9 @@
 //! | [`trace`] | traces and recordings of runs in several formats |
 //! | [`election`] | simulator and models of elections |
 //! | [`algorithm`] | an algorithm as a value: the rest of the lab is compiled once, not once per algorithm |
+//! | [`pseudocode`] | the pseudo-code of the algorithms, line by line, with the rules that each line belongs to |
+//! | [`quiz`] | exercises that are generated and graded by running them |
+//! | [`quorum_systems`] | load and availability of quorum systems |
 //! | [`property`] | the properties that all of them check |
 //! | [`mod@conformance`] | the conformance test of an algorithm |
 //! | [`mutants`] | mutants: wrong variants that the tests must detect |
@@ -33,12 +36,16 @@ pub mod election;
 pub mod mutants;
 mod parallel;
 pub mod property;
+pub mod pseudocode;
+pub mod quiz;
+pub mod quorum_systems;
 pub mod simulator;
 pub mod trace;
 mod usage;
 
 pub use conformance::{conformance, conformance_with};
 pub use simulator::report::Report;
+pub use simulator::run_spec::{Ending, RunSpec};
 pub use simulator::runner::{Error, Progress, outcomes, processes, simulate, trace as trace_run};
 pub use simulator::scenario::Scenario;
 pub use simulator::spec::Spec;

@@ -45,7 +45,7 @@ impl Property {
     }
 
     /// The name of the violation.
-    pub fn breach(self) -> &'static str {
+    pub fn violation_name(self) -> &'static str {
         match self {
             Self::MutualExclusion => "mutual exclusion violated",
             Self::NoDeadlock => "deadlock",
@@ -110,7 +110,7 @@ fn numbers<S: serde::Serializer>(sites: &[SiteId], serializer: S) -> Result<S::O
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} T: {}", self.property.breach(), self.at, self.what)
+        write!(f, "{} at {} T: {}", self.property.violation_name(), self.at, self.what)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::simulator::runner::Error;
 use crate::simulator::scenario::ScenarioError;
 use crate::simulator::spec::MOST_SITES;
 use crate::simulator::time::Time;
+use lockkeeper_core::registry::PresentName;
 use lockkeeper_core::settings::OptionsError;
 use lockkeeper_core::sharing::HolderError;
 use lockkeeper_core::{Sharing, SiteId};
@@ -16,7 +17,7 @@ use lockkeeper_core::{Sharing, SiteId};
 #[non_exhaustive]
 pub enum UsageError {
     /// There is no algorithm of this name.
-    #[error("there is no algorithm '{name}'")]
+    #[error("there is no algorithm '{name}'{}", PresentName(name))]
     UnknownAlgorithm {
         /// The name.
         name: String,
@@ -106,6 +107,12 @@ pub enum UsageError {
         /// The kind of lock that it is.
         sharing: Sharing,
     },
+    /// Clocks are set at the start, and the algorithm has none.
+    #[error("'clock' sets Lamport clocks at the start, and {algorithm} has none")]
+    NoClocks {
+        /// The name of the algorithm.
+        algorithm: String,
+    },
     /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -125,6 +132,26 @@ pub enum UsageError {
     CheckedProcesses {
         /// The maximum.
         most: usize,
+    },
+    /// TLA+ does not permit the name of a module.
+    #[error("a TLA+ module is named with letters, digits and _, and starts with a letter: '{name}' is none")]
+    ModuleName {
+        /// The name.
+        name: String,
+    },
+    /// A system has too many states for a TLA+ module.
+    #[error(
+        "the system has more than {most} states, which is too many for a TLA+ module: use fewer sites or requests"
+    )]
+    LargeModule {
+        /// The limit.
+        most: usize,
+    },
+    /// Elections are not written as TLA+ modules.
+    #[error("'{algorithm}' is an election: TLA+ modules are made of mutual exclusion algorithms")]
+    NotAModule {
+        /// The name of the algorithm.
+        algorithm: String,
     },
     /// The highest ticket is out of range.
     #[error("the highest ticket is between 1 and {most}, not {tickets}")]

@@ -1,7 +1,7 @@
 //! Explanations of algorithms, recommendations, and the size of a site's state.
 
 use lockkeeper_core::registry;
-use lockkeeper_lab::comparison::choose::{Advice, Fairness, LeftOut, Requirements, Topology, choose};
+use lockkeeper_lab::comparison::choose::{Advice, ExclusionReason, Fairness, Requirements, Topology, choose};
 use lockkeeper_lab::comparison::explain;
 use lockkeeper_lab::comparison::table::measure;
 use lockkeeper_lab::simulator::spec::{LoadSpec, Spec};
@@ -22,7 +22,7 @@ fn every_algorithm_has_a_complete_explanation() {
         }
         assert!(explanation.header.paper.len() > 40, "{slug}");
         assert!(!explanation.messages.is_empty() && !explanation.rules.is_empty(), "{slug}");
-        assert!(explanation.tale.lines.len() > 3, "{slug}");
+        assert!(explanation.run.steps.len() > 3, "{slug}");
     }
 }
 
@@ -33,7 +33,7 @@ fn every_election_has_a_complete_explanation() {
         for section in ["Idea", "Assumes", "Cost", "Pitfalls"] {
             assert!(explanation.header.section(section).is_some_and(|text| text.len() > 20), "{section}");
         }
-        assert!(explanation.tale.ending.starts_with("S3 leads"), "{}", explanation.tale.ending);
+        assert!(explanation.run.ending.starts_with("S3 leads"), "{}", explanation.run.ending);
     }
     assert!(election::explain::explain("lamport").unwrap().is_none());
 }
@@ -61,7 +61,7 @@ fn strict_fairness_keeps_only_algorithms_that_grant_by_timestamp() {
     for slug in ["token-ring", "raymond", "maekawa", "roucairol-carvalho"] {
         assert!(!left.contains(&slug), "{slug} in {left:?}");
     }
-    assert!(advice.left_out.iter().any(|(slug, _)| slug == "maekawa-published"));
+    assert!(advice.left_out.iter().any(|(slug, _)| slug == "maekawa-basic"));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn semaphores_and_readers_writers_locks_are_not_recommended_as_mutexes() {
     for slug in ["k-mutual-exclusion", "readers-writers"] {
         assert!(!slugs(&advice).contains(&slug));
         let (_, why) = advice.left_out.iter().find(|(left_out, _)| left_out == slug).unwrap();
-        assert!(matches!(why, LeftOut::Shares(_)), "{why}");
+        assert!(matches!(why, ExclusionReason::Shares(_)), "{why}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use lockkeeper_core::SiteId;
 use lockkeeper_lab::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted};
-use lockkeeper_lab::trace::{Record, Sink, What};
+use lockkeeper_lab::trace::{EventKind, Record, Sink};
 use lockkeeper_lab::{Progress, Spec, Time, trace_run};
 use std::io;
 
@@ -12,7 +12,7 @@ struct Suspicions(Vec<(f64, usize, usize)>);
 
 impl Sink for Suspicions {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
-        if let What::Suspect { suspect } = record.what {
+        if let EventKind::Suspect { suspect } = record.what {
             self.0.push((record.at.as_t(), record.site.number(), suspect.number()));
         }
         Ok(())

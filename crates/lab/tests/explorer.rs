@@ -1,13 +1,13 @@
 //! The explorer on small graphs that are written down by hand: shortest runs, limits, and fair cycles.
 
 use lockkeeper_lab::checker::explore::{
-    Ended, Fairness, Goals, Model, Next, Run, Search, SearchLimits, Step, Violation, Worker, cycles,
+    Ended, Fairness, FoundViolation, Goals, Model, Next, Run, Search, SearchLimits, Step, Worker, cycles,
 };
 
 /// A graph whose states are numbers. The first state is 0.
 #[derive(Clone)]
 struct Graph {
-    /// The steps: from, to, and the duty that the step performs.
+    /// The steps: from, to, and the fair action that the step takes.
     steps: Vec<(u32, u32, Option<u64>)>,
     /// The states in which a property is violated, with the number of the property.
     wrong: Vec<(u32, u8)>,
@@ -47,7 +47,7 @@ struct Walker<'m>(&'m Graph);
 impl Worker for Walker<'_> {
     /// The index of the step in the graph.
     type Action = usize;
-    type Breach = u8;
+    type Violation = u8;
     type Property = u8;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
@@ -62,14 +62,14 @@ impl Worker for Walker<'_> {
     ) -> Option<u8> {
         for (action, &(from, to, _)) in self.0.steps.iter().enumerate() {
             if from == state[0] {
-                found(Next { action, state: &[to], tallies: &[], breach: None, beyond: false });
+                found(Next { action, state: &[to], tallies: &[], violation: None, beyond: false });
             }
         }
         self.0.wrong.iter().find(|(wrong, _)| *wrong == state[0]).map(|(_, property)| *property)
     }
 
-    fn property(breach: &u8) -> u8 {
-        *breach
+    fn property(violation: &u8) -> u8 {
+        *violation
     }
 
     fn describe(&mut self, from: &[u32], action: &usize) -> Vec<String> {
@@ -80,7 +80,7 @@ impl Worker for Walker<'_> {
         Goals::from(!self.0.reached.contains(&state[0]))
     }
 
-    fn duty(&self, action: &usize) -> Option<u64> {
+    fn fair_action(&self, action: &usize) -> Option<u64> {
         self.0.steps[*action].2
     }
 
@@ -101,7 +101,7 @@ fn cycle(graph: &Graph) -> Option<Path> {
     let mut search = Search::new(graph, 1);
     assert_eq!(search.run(SearchLimits::NONE, |_| true), Ended::All);
     let found = cycles::search(&mut search).pop()?;
-    assert_eq!(found.breach, 9);
+    assert_eq!(found.violation, 9);
     Some(path(graph, &found.run.expect("one thread searched")))
 }
 
@@ -114,9 +114,9 @@ fn the_run_to_a_violation_is_a_shortest_one_and_is_described() {
     };
     let mut search = Search::new(&graph, 1);
     assert_eq!(search.run(SearchLimits::NONE, |_| true), Ended::Violated);
-    let Violation { breach, run } = search.violations().pop().expect("a violation");
+    let FoundViolation { violation, run } = search.violations().pop().expect("a violation");
     let run = run.expect("one thread searched");
-    assert_eq!((breach, path(&graph, &run)), (5, (vec![(0, 4), (4, 3)], None)));
+    assert_eq!((violation, path(&graph, &run)), (5, (vec![(0, 4), (4, 3)], None)));
     assert_eq!(search.describe(&run).concat(), ["0 to 4", "4 to 3"]);
 }
 
@@ -128,7 +128,8 @@ fn a_search_for_every_property_reports_the_first_violation_of_each() {
     };
     let mut search = Search::new(&graph, 1).every_property();
     assert_eq!(search.run(SearchLimits::NONE, |_| true), Ended::All);
-    let lengths = |found: Violation<usize, u8>| (found.breach, found.run.expect("one thread").steps.len());
+    let lengths =
+        |found: FoundViolation<usize, u8>| (found.violation, found.run.expect("one thread").steps.len());
     let found: Vec<(u8, usize)> = search.violations().into_iter().map(lengths).collect();
     assert_eq!(found, [(5, 1), (6, 3)]);
     let mut threads = Search::new(&graph, 2).every_property();
@@ -154,10 +155,10 @@ fn limits_on_states_depth_and_memory_stop_a_search() {
 
 #[test]
 fn a_cycle_that_omits_a_step_that_stays_possible_is_not_fair() {
-    // In 0 and 1, a step with duty 7 leads to 2, where the goal is reached. The cycle 0 → 1 → 0 never takes it.
+    // In 0 and 1, a step with fair action 7 leads to 2, where the goal is reached. The cycle 0 → 1 → 0 never takes it.
     let steps = [(0, 1, Some(1)), (1, 0, Some(2)), (0, 2, Some(7)), (1, 2, Some(7))];
     assert_eq!(cycle(&Graph { reached: vec![2], ..Graph::new(&steps) }), None);
-    // Without the step from 1, the duty does not stay possible: the cycle is fair in the weak sense only.
+    // Without the step from 1, the fair action does not stay possible: the cycle is fair in the weak sense only.
     let weak = Graph { reached: vec![2], ..Graph::new(&steps[..3]) };
     assert_eq!(cycle(&weak), Some((vec![(0, 1), (1, 0)], Some(0))));
     assert_eq!(cycle(&Graph { fairness: Fairness::EveryStep, ..weak }), None);
@@ -165,7 +166,7 @@ fn a_cycle_that_omits_a_step_that_stays_possible_is_not_fair() {
 
 #[test]
 fn a_cycle_performs_every_duty_that_stays_possible() {
-    // Both duties are possible in 1 and 2, and performed on different cycles: 1 → 2 → 1 and 1 → 3 → 1.
+    // Both fair actions are possible in 1 and 2, and taken on different cycles: 1 → 2 → 1 and 1 → 3 → 1.
     let steps = [
         (0, 1, None),
         (1, 2, Some(1)),
@@ -181,7 +182,7 @@ fn a_cycle_performs_every_duty_that_stays_possible() {
 
 #[test]
 fn if_every_step_is_required_a_cycle_contains_every_required_step_from_its_states() {
-    // From 0, duty 7 leads to the goal: the component of 0, 1 and 2 is left. From 4, only a step that is not
+    // From 0, fair action 7 leads to the goal: the component of 0, 1 and 2 is left. From 4, only a step that is not
     // required leads out of the component of 4 and 5.
     let steps = [(0, 1, Some(1)), (1, 0, None), (1, 2, Some(2)), (2, 1, Some(3)), (0, 3, Some(7))];
     let graph = Graph { reached: vec![3], fairness: Fairness::EveryStep, ..Graph::new(&steps) };

@@ -2,23 +2,25 @@
 //! program or the explorer has changed.
 
 use lockkeeper_lab::checker::counterexample::Counterexample;
+use lockkeeper_lab::checker::registers::{ALL, RegisterKind};
 use lockkeeper_lab::checker::{CheckReport, CheckSpec, SearchLimits, Verdict};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::{Error, UsageError};
 
-const ATOMIC: bool = false;
-const SAFE: bool = true;
+const ATOMIC: RegisterKind = RegisterKind::Atomic;
+const REGULAR: RegisterKind = RegisterKind::Regular;
+const SAFE: RegisterKind = RegisterKind::Safe;
 
-fn spec(name: &str, processes: usize, safe_registers: bool) -> CheckSpec {
-    CheckSpec { safe_registers, ..CheckSpec::new(name, processes) }
+fn spec(name: &str, processes: usize, registers: RegisterKind) -> CheckSpec {
+    CheckSpec { registers, ..CheckSpec::new(name, processes) }
 }
 
 fn check(spec: &CheckSpec) -> Result<CheckReport, Error> {
     lockkeeper_lab::checker::check(spec, |_| true)
 }
 
-fn complete(name: &str, processes: usize, safe_registers: bool) -> CheckReport {
-    let report = check(&spec(name, processes, safe_registers)).expect("a valid spec");
+fn complete(name: &str, processes: usize, registers: RegisterKind) -> CheckReport {
+    let report = check(&spec(name, processes, registers)).expect("a valid spec");
     assert!(report.complete);
     report
 }
@@ -78,8 +80,8 @@ fn bakery_without_choosing_violates_mutual_exclusion() {
    6. P1 reads number[2] = 1 (enters)
       P1 and P2 are both inside";
     assert_eq!(counterexample(&broken, MutualExclusion).to_string(), expected);
-    for (processes, safe_registers, steps) in [(2, SAFE, 8), (3, ATOMIC, 10), (3, SAFE, 12)] {
-        let broken = complete("bakery-without-choosing", processes, safe_registers);
+    for (processes, registers, steps) in [(2, SAFE, 8), (3, ATOMIC, 10), (3, SAFE, 12)] {
+        let broken = complete("bakery-without-choosing", processes, registers);
         assert_eq!(counterexample(&broken, MutualExclusion).steps, steps);
     }
 }
@@ -106,7 +108,7 @@ fn dijkstra_starves_a_process_while_the_other_enters_repeatedly() {
     };
     assert_eq!((count("P1", "(enters)"), count("P1", "(leaves)")), (1, 1));
     assert_eq!((count("P2", "(enters)"), count("P2", "")), (0, 4), "it takes steps, and does not enter");
-    assert_eq!(found.breach.what, "P2 tries for ever and does not enter");
+    assert_eq!(found.violation.what, "P2 tries for ever and does not enter");
 }
 
 #[test]
@@ -204,7 +206,117 @@ fn options_and_values_that_do_not_apply_are_rejected() {
     let what = rejected(CheckSpec { only, ..bakery(2) });
     assert!(what.contains("timestamp-order") && what.contains("first-come-first-served"), "{what}");
     assert_eq!(
-        rejected(CheckSpec { safe_registers: true, ..CheckSpec::new("lamport", 2) }),
+        rejected(CheckSpec { registers: SAFE, ..CheckSpec::new("lamport", 2) }),
         "'safe-registers' cannot be used with 'lamport': it does not apply to message-passing algorithms"
     );
+}
+
+/// The verdicts on mutual exclusion, deadlock, starvation and order, as in the documentation: + holds, - violated.
+fn signs(report: &CheckReport) -> String {
+    let order = [MutualExclusion, NoDeadlock, NoStarvation, FirstComeFirstServed];
+    order
+        .map(|property| if report.properties[&property] == Verdict::Holds { '+' } else { '-' })
+        .iter()
+        .collect()
+}
+
+/// Name, number of processes, registers, size and verdicts.
+type Pinned = (&'static str, usize, RegisterKind, (u64, u64), &'static str);
+
+fn assert_pinned(rows: &[Pinned]) {
+    for &(name, processes, registers, (states, steps), expected) in rows {
+        let report = complete(name, processes, registers);
+        let what = format!("{name}, {processes} processes, {registers} registers");
+        assert_eq!(size(&report), (states, steps, 0), "{what}");
+        assert_eq!(signs(&report), expected, "{what}");
+        // A mutant violates what its twin guarantees with atomic registers.
+        let right =
+            registers != ATOMIC || ALL.iter().any(|about| about.slug == name && about.mutant_of.is_none());
+        assert_eq!(report.is_verified(), right, "{what}");
+    }
+}
+
+#[test]
+fn locks_for_threads_are_verified_with_atomic_registers() {
+    assert_pinned(&[
+        ("eisenberg-mcguire", 2, ATOMIC, (194, 388), "+++-"),
+        ("eisenberg-mcguire", 3, ATOMIC, (6_409, 19_227), "+++-"),
+        ("peterson", 2, ATOMIC, (44, 88), "++++"),
+        ("peterson", 3, ATOMIC, (1_770, 5_310), "+++-"),
+        ("filter", 2, ATOMIC, (44, 88), "++++"),
+        ("filter", 3, ATOMIC, (9_392, 28_176), "+++-"),
+        ("szymanski", 2, ATOMIC, (104, 208), "+++-"),
+        ("szymanski", 3, ATOMIC, (6_102, 18_306), "+++-"),
+        ("ticket", 2, ATOMIC, (18, 36), "++++"),
+        ("ticket", 3, ATOMIC, (93, 279), "++++"),
+        ("mcs", 2, ATOMIC, (50, 100), "++++"),
+        ("mcs", 3, ATOMIC, (1_280, 3_840), "++++"),
+        ("clh", 2, ATOMIC, (120, 240), "++++"),
+        ("clh", 3, ATOMIC, (3_864, 11_592), "++++"),
+    ]);
+}
+
+#[test]
+fn weaker_registers_break_all_but_the_bakery() {
+    assert_pinned(&[
+        ("dijkstra", 2, REGULAR, (882, 1_800), "++--"),
+        ("dijkstra", 3, REGULAR, (247_405, 792_533), "+---"),
+        ("eisenberg-mcguire", 2, REGULAR, (688, 1_458), "+++-"),
+        ("eisenberg-mcguire", 3, REGULAR, (52_853, 172_208), "+++-"),
+        ("eisenberg-mcguire", 3, SAFE, (89_491, 313_471), "+---"),
+        ("peterson", 2, REGULAR, (192, 418), "-+++"),
+        ("peterson", 2, SAFE, (155, 342), "-+++"),
+        ("peterson", 3, REGULAR, (43_436, 142_036), "----"),
+        ("filter", 3, REGULAR, (227_592, 762_907), "-+--"),
+        ("szymanski", 2, REGULAR, (448, 1_002), "-++-"),
+        ("szymanski", 3, SAFE, (90_879, 390_153), "----"),
+        ("ticket", 2, REGULAR, (168, 388), "----"),
+        ("ticket", 3, SAFE, (5_433, 22_689), "----"),
+        ("mcs", 2, REGULAR, (2_318, 5_030), "+--+"),
+        ("mcs", 2, SAFE, (2_262, 5_144), "+--+"),
+        ("clh", 2, REGULAR, (2_112, 4_584), "----"),
+        ("clh", 2, SAFE, (1_566, 3_528), "----"),
+    ]);
+}
+
+#[test]
+fn bakery_is_verified_with_regular_registers() {
+    for (processes, expected) in [(2, (809, 1_690, 18)), (3, (96_223, 298_919, 8_982))] {
+        let bakery = complete("bakery", processes, REGULAR);
+        assert_eq!(size(&bakery), expected);
+        assert_eq!(verdicts(&bakery), EVERYTHING);
+        assert!(bakery.is_verified());
+    }
+}
+
+#[test]
+fn mutants_of_locks_for_threads_are_caught() {
+    assert_pinned(&[
+        ("eisenberg-mcguire-without-look", 2, ATOMIC, (200, 400), "-++-"),
+        ("peterson-turn-first", 2, ATOMIC, (58, 116), "-+++"),
+        ("filter-victim-first", 3, ATOMIC, (23_427, 70_281), "-++-"),
+        ("szymanski-without-order", 2, ATOMIC, (120, 240), "-+--"),
+        ("ticket-without-fetch-and-add", 2, ATOMIC, (146, 292), "----"),
+        ("mcs-without-compare-and-swap", 2, ATOMIC, (144, 288), "+---"),
+        ("clh-reuses-its-node", 2, ATOMIC, (54, 108), "+--+"),
+    ]);
+    let caught = ALL.iter().filter(|about| about.mutant_of.is_some());
+    for about in caught {
+        assert!(!complete(about.slug, 2, ATOMIC).is_verified(), "{}", about.slug);
+    }
+}
+
+#[test]
+fn ticket_without_fetch_and_add_gives_one_ticket_to_two() {
+    let broken = complete("ticket-without-fetch-and-add", 2, ATOMIC);
+    let story = counterexample(&broken, MutualExclusion).to_string();
+    assert!(story.contains("reads next = 0") && story.contains("P1 and P2 are both inside"), "{story}");
+}
+
+#[test]
+fn read_modify_write_is_one_step() {
+    let broken = complete("mcs-without-compare-and-swap", 2, ATOMIC);
+    let (before, _) = lasso(counterexample(&broken, NoDeadlock));
+    let swaps: Vec<&String> = before.iter().filter(|step| step.contains("in one step")).collect();
+    assert_eq!(swaps[0], "P1 reads tail = none and writes tail := P1 in one step (enters)");
 }

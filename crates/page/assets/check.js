@@ -5,7 +5,7 @@ import { follow, get } from "./api.js";
 import { button, choice, field, h, put } from "./dom.js";
 import { Film } from "./film.js";
 import { takeOver } from "./figures.js";
-import { algorithmChoice, readSettings, settingFields } from "./run.js";
+import { algorithmChoice, isElection, readSettings, settingFields, showFieldsFor } from "./run.js";
 import { packed, sharing } from "./share.js";
 
 const PROPERTIES = {
@@ -16,15 +16,24 @@ const PROPERTIES = {
   invariant: "own invariants",
   timestamp_order: "timestamp order",
   message_bound: "message bound",
+  highest_leads: "only the highest leads",
+  agreement: "agreement",
+  termination: "comes to rest",
 };
 const VERDICTS = { holds: "✓ holds", violated: "✗ violated", unknown: "– not known" };
 const FAULTS = [
-  ["crashes", "Crashes"],
   ["restarts", "Restarts"],
   ["losses", "Losses"],
   ["duplicates", "Duplicates"],
   ["forgets", "Forgets"],
   ["suspicions", "Suspicions"],
+];
+
+const REQUESTS = [
+  ["1", "1"],
+  ["2", "2"],
+  ["3", "3"],
+  ["", "for ever"],
 ];
 
 const grouped = (number) => number.toLocaleString("en");
@@ -58,7 +67,13 @@ export class CheckTab {
       ),
     );
     const settings = h("div", { class: "settings" });
-    algorithm.addEventListener("change", () => put(settings, settingFields(this.known, algorithm.value, [])));
+    const showApplicable = () => showFieldsFor(this.form, isElection(this.known, algorithm.value));
+    algorithm.addEventListener("change", () => {
+      put(settings, settingFields(this.known, algorithm.value, []));
+      showApplicable();
+    });
+    this.form.addEventListener("input", () => this.forget());
+    const box = (name, text) => h("label", { class: "check" }, h("input", { type: "checkbox", name }), ` ${text}`);
     const number = (name, value, min, max) => h("input", { name, type: "number", value, min, max });
     this.start = h("button", { class: "primary", type: "submit", id: "check" }, "Check");
     this.stop = button("Stop", "Stop the search", () => this.asking?.abort(), { hidden: true, id: "stop" });
@@ -71,19 +86,8 @@ export class CheckTab {
         "div",
         { class: "two" },
         field("Sites", number("sites", 2, 1, 9)),
-        field(
-          "Requests of each",
-          choice(
-            "requests",
-            [
-              ["1", "1"],
-              ["2", "2"],
-              ["3", "3"],
-              ["", "for ever"],
-            ],
-            "1",
-          ),
-        ),
+        h("div", { class: "of-elections" }, field("Spontaneous initiators", number("initiators", 1, 0, 9))),
+        h("div", { class: "of-locks" }, field("Requests of each", choice("requests", REQUESTS, "1"))),
       ),
       field(
         "Channels",
@@ -104,11 +108,30 @@ export class CheckTab {
         h(
           "div",
           { class: "two" },
-          FAULTS.map(([name, label]) => field(label, number(name, 0, 0, 3))),
+          field("Crashes", number("crashes", 0, 0, 3)),
+          FAULTS.map(([name, label]) => h("div", { class: "of-locks" }, field(label, number(name, 0, 0, 3)))),
+        ),
+        h(
+          "div",
+          { class: "of-elections" },
+          box("partition", "the network may be cut in two"),
+          box("short_timeouts", "a timeout may expire before the reply"),
         ),
       ),
       h("div", { class: "row" }, this.start, this.stop),
     );
+    showApplicable();
+  }
+
+  /** Removes the verdict, which belongs to the former values of the form. */
+  forget() {
+    this.asking?.abort();
+    this.asking = null;
+    this.stop.hidden = true;
+    this.live.textContent = this.error.textContent = this.note.textContent = "";
+    put(this.result, h("p", { class: "note", id: "stale" }, "Press Check for a verdict on these values."));
+    this.film = this.scenario = null;
+    this.player.blank("No verdict yet", "");
   }
 
   read() {
@@ -121,12 +144,18 @@ export class CheckTab {
       requests: text("requests") === "" ? null : Number(text("requests")),
       fifo: text("fifo") === "" ? null : text("fifo") === "yes",
     };
-    for (const [name] of FAULTS) request[name] = Number(text(name) || 0);
+    request.crashes = Number(text("crashes") || 0);
+    if (isElection(this.known, request.algorithm)) {
+      request.requests = 1;
+      request.initiators = Number(text("initiators") || 0);
+      for (const name of ["partition", "short_timeouts"]) request[name] = data.get(name) !== null;
+    } else for (const [name] of FAULTS) request[name] = Number(text(name) || 0);
     return request;
   }
 
   async open() {
     if (this.film) this.play(this.scenario);
+    else if (this.blank) this.player.blank(...this.blank);
     else await this.check();
   }
 
@@ -135,13 +164,16 @@ export class CheckTab {
     const asking = (this.asking = new AbortController());
     this.error.textContent = this.note.textContent = this.live.textContent = "";
     put(this.result);
+    this.film = this.scenario = this.blank = null;
+    this.player.blank("Searching every state …", "");
     this.stop.hidden = false;
     try {
       const { answer } = await follow("/api/check", this.read(), asking.signal, (sofar) => {
         this.live.textContent = `${grouped(sofar.distinct)} states, ${grouped(sofar.generated)} steps, ${sofar.depth} deep`;
       });
-      this.show(answer);
+      if (this.asking === asking) this.show(answer);
     } catch (error) {
+      if (this.asking !== asking) return;
       if (error.name === "AbortError") this.live.textContent += " – stopped";
       else this.error.textContent = error.message;
     } finally {
@@ -186,6 +218,12 @@ export class CheckTab {
     );
     this.result.dataset.done = String(Number(this.result.dataset.done ?? 0) + 1);
     if (answer.scenario) this.play(answer.scenario);
+    else {
+      const system = answer.system ?? answer.algorithm;
+      const about = answer.wrong ? "" : `No reachable state of ${system} violates a property.`;
+      this.blank = [answer.wrong ? "No run was found" : "No counterexample", about];
+      this.player.blank(...this.blank);
+    }
   }
 
   async play(scenario) {

@@ -4,10 +4,10 @@
 import { get } from "./api.js";
 import { button, choice, field, h, put } from "./dom.js";
 import { Film } from "./film.js";
-import { algorithmChoice, readSettings, settingFields } from "./run.js";
+import { algorithmChoice, isElection, readSettings, settingFields, showFieldsFor } from "./run.js";
 import { packed, sharing, unpacked } from "./share.js";
 
-const PLAIN = { algorithm: "maekawa-published", sites: 3, settings: [], fifo: true, holder: "" };
+const PLAIN = { algorithm: "maekawa-basic", sites: 3, settings: [], fifo: true, holder: "" };
 
 /** A parsed scenario: its headings verbatim, and its events without their times. */
 function parse(text) {
@@ -74,7 +74,11 @@ export class DriveTab {
   fill(given) {
     const algorithm = algorithmChoice(this.known, given.algorithm);
     const settings = h("div", { class: "settings" }, settingFields(this.known, given.algorithm, given.settings));
-    algorithm.addEventListener("change", () => put(settings, settingFields(this.known, algorithm.value, [])));
+    const showApplicable = () => showFieldsFor(this.form, isElection(this.known, algorithm.value));
+    algorithm.addEventListener("change", () => {
+      put(settings, settingFields(this.known, algorithm.value, []));
+      showApplicable();
+    });
     put(
       this.form,
       field("Algorithm", algorithm),
@@ -82,7 +86,11 @@ export class DriveTab {
         "div",
         { class: "two" },
         field("Sites", h("input", { name: "sites", type: "number", value: given.sites, min: 1, max: 60 })),
-        field("Inside at the start", h("input", { name: "holder", value: given.holder, placeholder: "none" })),
+        h(
+          "div",
+          { class: "of-locks" },
+          field("Inside at the start", h("input", { name: "holder", value: given.holder, placeholder: "none" })),
+        ),
       ),
       settings,
       h(
@@ -93,19 +101,21 @@ export class DriveTab {
       ),
       h("button", { class: "primary", type: "submit", id: "begin" }, "Start"),
     );
+    showApplicable();
   }
 
   headsOf({ algorithm, sites, settings, fifo, holder }) {
+    const election = isElection(this.known, algorithm);
     return [
       `title: ${algorithm}, driven by hand`,
-      `algorithm: ${algorithm}`,
+      `${election ? "election" : "algorithm"}: ${algorithm}`,
       `sites: ${sites}`,
       ...settings.map((pair) => `set: ${pair}`),
       `fifo: ${fifo ? "yes" : "no"}`,
-      "cs: by hand",
+      ...(election ? [] : ["cs: by hand"]),
       "delivery: by hand",
       "timers: by hand",
-      ...(holder ? [`holder: ${holder}`] : []),
+      ...(holder && !election ? [`holder: ${holder}`] : []),
     ];
   }
 
@@ -142,7 +152,7 @@ export class DriveTab {
       const { heads, acts } = parse(unpacked(link));
       Object.assign(this, { heads, acts, undone: [] });
       this.fill({
-        algorithm: headingOf(heads, "algorithm")[0],
+        algorithm: headingOf(heads, "algorithm")[0] ?? headingOf(heads, "election")[0],
         sites: headingOf(heads, "sites")[0],
         settings: headingOf(heads, "set"),
         fifo: headingOf(heads, "fifo")[0] !== "no",
@@ -206,7 +216,11 @@ export class DriveTab {
       message: (message) => this.deliver(message),
       stepped: () => this.listFlights(),
     };
-    film.about = film.about || "Click a site to request or to leave, a message to deliver it.";
+    film.about =
+      film.about ||
+      (film.election
+        ? "Click a site to let it miss the leader, a message to deliver it; crash the leader below its state."
+        : "Click a site to request or to leave, a message to deliver it.");
     this.player.load(film, {
       step: film.last,
       driving,
@@ -240,6 +254,18 @@ export class DriveTab {
         label,
       );
     if (!state.up) return [act("recover", `recover ${name}`)];
+    const timers = Array.from({ length: state.timers }, (_, which) =>
+      act(`timer ${which + 1}`, `${name} wakes ${which + 1}`),
+    );
+    if (this.film.election) {
+      const down = this.film.names.filter((_, other) => !this.film.stateAt(other, this.player.step).up);
+      return [
+        act("campaign", `${name} campaigns`, { class: "primary" }),
+        ...timers,
+        ...down.map((other) => act(`suspect ${other}`, `${name} suspects ${other}`)),
+        act("crash", `crash ${name}`),
+      ];
+    }
     const shares = this.known.algorithms.find(
       ({ about }) => about.slug === headingOf(this.heads, "algorithm")[0],
     )?.shares;
@@ -247,7 +273,7 @@ export class DriveTab {
       asks && state.phase === "Idle" && act("request", `${name} requests`, { class: "primary" }),
       asks && state.phase === "Idle" && shares && act("request shared", `${name} requests shared`),
       state.phase === "Inside" && act("exit", `${name} exits`, { class: "primary" }),
-      ...Array.from({ length: state.timers }, (_, which) => act(`timer ${which + 1}`, `${name} wakes ${which + 1}`)),
+      ...timers,
       act("crash", `crash ${name}`),
     ];
   }
@@ -257,6 +283,7 @@ export class DriveTab {
     const state = this.film.stateAt(site, this.player.step),
       name = this.film.names[site];
     if (!state.up) this.act(`recover ${name}`);
+    else if (this.film.election) this.act(`${name} campaigns`);
     else if (state.phase === "Inside") this.act(`${name} exits`);
     else if (state.phase === "Idle" && site < this.film.sites) this.act(`${name} requests`);
   }

@@ -34,6 +34,7 @@ export class Film {
   constructor({ title, about, scenario, recording }) {
     Object.assign(this, { title, about, scenario, recording });
     Object.assign(this, recording);
+    this.code = recording.code ?? [];
     this.last = this.steps.length - 1;
     this.isStory = this.steps.at(-1).kinds.includes("ending");
     this.ending = this.isStory ? this.steps.at(-1).say : null;

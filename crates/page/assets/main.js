@@ -9,6 +9,7 @@ import { DriveTab } from "./drive.js";
 import { FiguresTab } from "./figures.js";
 import { GalleryTab } from "./gallery.js";
 import { Player } from "./player.js";
+import { QuizTab } from "./quiz.js";
 import { RunTab } from "./run.js";
 
 const TABS = [
@@ -18,6 +19,7 @@ const TABS = [
   ["break", "Break it"],
   ["compare", "Compare"],
   ["check", "Check"],
+  ["quiz", "Quiz"],
 ];
 const HINT = [
   "Press space to play, ← and → to step; scroll to zoom, drag to pan. Every site's state is below the diagram.",
@@ -66,6 +68,7 @@ class Page {
       break: new GalleryTab(known, player),
       compare: new CompareTab(known, byId("wide")),
       check: new CheckTab(known, player),
+      quiz: new QuizTab(player),
     };
     this.buttons = TABS.map(([name, title]) =>
       h(
@@ -106,6 +109,8 @@ class Page {
     TABS.forEach(([known], place) => {
       this.buttons[place].setAttribute("aria-selected", String(known === tab));
       this.buttons[place].tabIndex = known === tab ? 0 : -1;
+      // On a phone the bar of tabs is wider than the screen.
+      if (known === tab) this.buttons[place].scrollIntoView({ block: "nearest", inline: "center" });
     });
     byId("wide").hidden = tab !== "compare";
     byId("stage").hidden = tab === "compare";

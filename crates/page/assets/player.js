@@ -1,6 +1,7 @@
 // Plays a run: play, pause, step, scrub; shows every instant as a diagram, a map, states and a sentence.
 
 import { button, h, put } from "./dom.js";
+import { Code } from "./code.js";
 import { kindColour } from "./colours.js";
 import { Diagram } from "./diagram.js";
 import { Inside } from "./inside.js";
@@ -16,6 +17,7 @@ export class Player {
     this.selected = null;
     this.playing = false;
     this.driving = null;
+    this.beside = "code";
     const select = (site) => this.select(site);
     this.diagram = new Diagram({
       select,
@@ -27,9 +29,16 @@ export class Player {
       this.driving?.site(site);
     });
     this.inside = new Inside({ select });
+    this.code = new Code();
     this.sentence = h("p", { class: "sentence", id: "sentence", "aria-live": "polite" });
     this.verdict = h("div", { class: "verdict", id: "verdict" });
     this.story = h("ol", { class: "story", "aria-label": "The story so far" });
+    this.choices = [
+      ["code", "Pseudo-code"],
+      ["story", "Steps"],
+    ].map(([name, label]) =>
+      h("button", { type: "button", class: "quiet", "data-beside": name, onclick: () => this.showBeside(name) }, label),
+    );
     this.legend = h("div", { class: "legend" });
     this.title = h("h2", {});
     this.about = h("p", { class: "about" });
@@ -37,7 +46,13 @@ export class Player {
     this.element = h(
       "div",
       { class: "player" },
-      h("div", { class: "headline" }, this.title, this.tools),
+      h(
+        "div",
+        { class: "headline" },
+        this.title,
+        h("a", { class: "to-panel", href: "#panel", onclick: toPanel }, "What to run ↓"),
+        this.tools,
+      ),
       this.about,
       this.diagram.element,
       this.controls(),
@@ -48,11 +63,28 @@ export class Player {
         { class: "below" },
         h("figure", { class: "mapbox" }, this.map.element, this.legend),
         this.inside.element,
-        this.story,
+        h("div", { class: "beside" }, h("div", { class: "choices" }, this.choices), this.code.element, this.story),
       ),
     );
     document.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
+  }
+
+  /** Shows the pseudo-code or the steps in the column beside the states. */
+  showBeside(name) {
+    this.beside = name;
+    this.arrange();
+    this.show(true);
+  }
+
+  arrange() {
+    const shown = this.film.code.length > 0 ? this.beside : "story";
+    this.code.element.hidden = shown !== "code";
+    this.story.hidden = shown !== "story";
+    for (const choice of this.choices) {
+      choice.setAttribute("aria-pressed", String(choice.dataset.beside === shown));
+      choice.hidden = this.film.code.length === 0;
+    }
   }
 
   controls() {
@@ -91,6 +123,7 @@ export class Player {
     this.film = film;
     this.driving = driving;
     this.inside.actions = driving ? driving.actions : null;
+    this.element.classList.remove("blank");
     this.element.classList.toggle("driving", Boolean(driving));
     this.element.classList.toggle("plain", film.plain);
     this.title.textContent = film.title;
@@ -104,9 +137,22 @@ export class Player {
     this.diagram.show(film, keepView);
     this.map.show(film);
     this.inside.show(film);
+    this.code.show(film);
     this.drawLegend();
+    this.arrange();
     this.to(step, true);
     this.element.dataset.loaded = String(Number(this.element.dataset.loaded ?? 0) + 1);
+  }
+
+  /** Shows no run, but a title and a sentence in place of one. */
+  blank(title, about) {
+    this.pause();
+    this.film = this.driving = null;
+    this.element.classList.add("blank");
+    this.title.textContent = title;
+    this.about.textContent = about;
+    this.about.hidden = !about;
+    put(this.tools);
   }
 
   drawLegend() {
@@ -164,6 +210,7 @@ export class Player {
     this.diagram.at({ ...now, selected: this.selected });
     this.map.at(now, quick);
     this.inside.at({ step: this.step, selected: this.selected });
+    this.code.at(this.step);
     if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
     // The verdict shows the ending of a run that is given as sentences.
     const sentence = film.isStory && this.step === film.last ? "" : film.steps[this.step].say;
@@ -242,7 +289,9 @@ export class Player {
 
   summary() {
     const waiting = this.film.names.some((_, site) => this.film.stateAt(site, this.film.last).phase === "Waiting");
-    return waiting
+    // Driven by hand, an election is not over while messages are under way.
+    const underWay = this.film.election && this.film.held.length > 0;
+    return waiting || underWay
       ? `${this.film.summary}; every property held so far.`
       : `✓ ${this.film.summary}; every property held.`;
   }
@@ -273,7 +322,7 @@ export class Player {
   }
 
   pause() {
-    if (this.playing) this.listSteps();
+    if (this.playing && this.film) this.listSteps();
     this.playing = false;
     this.playButton.textContent = "▶";
     this.playButton.setAttribute("aria-label", "Play (space)");
@@ -308,6 +357,12 @@ export class Player {
     event.preventDefault();
     acts[event.key]();
   }
+}
+
+/** On a narrow screen, what to run is below the run. The address keeps its hash, which selects the tab. */
+function toPanel(event) {
+  event.preventDefault();
+  document.getElementById("panel")?.scrollIntoView({ behavior: "smooth" });
 }
 
 /** A time without trailing zeros. */

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { field, h, put } from "./dom.js";
 import { Film } from "./film.js";
+import { DELAYS, DETECTORS, LOADS, menu } from "./menus.js";
 import { packed, sharing, unpacked } from "./share.js";
 
 export const PLAIN = {
@@ -27,7 +28,7 @@ export const PLAIN = {
   seed: 1,
 };
 
-/** A select element of the algorithms by family. */
+/** A select element of the algorithms by family, and of the elections. */
 export function algorithmChoice(known, chosen) {
   const select = h("select", { name: "algorithm", "aria-label": "Algorithm" });
   for (const family of ["coordinator", "permission", "token", "quorum"]) {
@@ -40,7 +41,26 @@ export function algorithmChoice(known, chosen) {
       ),
     );
   }
+  select.append(
+    h(
+      "optgroup",
+      { label: "elections" },
+      known.elections.map(({ slug, title }) => h("option", { value: slug, selected: slug === chosen }, title)),
+    ),
+  );
   return select;
+}
+
+/** Whether a name is that of an election, or of a wrong variant of one. */
+export function isElection(known, name) {
+  const variant = known.variants.find((one) => one.name === name);
+  return known.elections.some(({ slug }) => slug === name) || Boolean(variant?.election);
+}
+
+/** Shows the fields of a form that apply to the algorithm: those of locks, or those of elections. */
+export function showFieldsFor(form, election) {
+  for (const part of form.querySelectorAll(".of-locks")) part.hidden = election;
+  for (const part of form.querySelectorAll(".of-elections")) part.hidden = !election;
 }
 
 function aboutOf(known, slug) {
@@ -89,15 +109,6 @@ export class RunTab {
     const text = (name, value, more) => h("input", { name, value, ...more });
     const number = (name, value, min, max) => h("input", { name, type: "number", value, min, max, required: true });
     const algorithm = algorithmChoice(this.known, parameters.algorithm);
-    algorithm.append(
-      h(
-        "optgroup",
-        { label: "elections" },
-        this.known.elections.map(({ slug, title }) =>
-          h("option", { value: slug, selected: slug === parameters.algorithm }, title),
-        ),
-      ),
-    );
     const settings = h(
       "div",
       { class: "settings" },
@@ -107,9 +118,7 @@ export class RunTab {
     const showApplicable = () => {
       const about = aboutOf(this.known, algorithm.value);
       const shares = this.known.algorithms.find((one) => one.about.slug === algorithm.value)?.shares;
-      const election = this.known.elections.includes(about);
-      for (const part of this.form.querySelectorAll(".of-locks")) part.hidden = election;
-      for (const part of this.form.querySelectorAll(".of-elections")) part.hidden = !election;
+      showFieldsFor(this.form, isElection(this.known, algorithm.value));
       put(idea, about.idea, h("small", { class: "paper" }, about.paper));
       readers.hidden = !shares;
     };
@@ -130,21 +139,21 @@ export class RunTab {
         field("Seed", number("seed", parameters.seed, 0, 1e9)),
       ),
       settings,
+      h("div", { class: "of-locks" }, menu("Load", "load", LOADS, parameters.load)),
+      menu("Delay of messages", "delay", DELAYS, parameters.delay),
       h(
         "div",
         { class: "two of-locks" },
-        field("Load", h("input", { name: "load", value: parameters.load, list: "loads" })),
         field("Entries", number("entries", parameters.entries, 1, 20000)),
+        field("Time inside", text("cs", parameters.cs, { title: "A time in T, or a distribution: uniform:0.5..1.5" })),
       ),
       h(
         "div",
-        { class: "two" },
-        field("Delay", h("input", { name: "delay", value: parameters.delay, list: "delays" })),
-        h("div", { class: "of-locks" }, field("Time inside", text("cs", parameters.cs))),
-        h(
-          "div",
-          { class: "of-elections" },
-          field("Starts an election", text("initiators", parameters.initiators.join("; "), { placeholder: "1; 2@3" })),
+        { class: "of-elections" },
+        field(
+          "Starts an election",
+          text("initiators", parameters.initiators.join("; "), { placeholder: "1; 2@3" }),
+          "SITE, at the first crash, or SITE@TIME; …",
         ),
       ),
       readers,
@@ -169,27 +178,12 @@ export class RunTab {
         field("Recoveries", text("recover", parameters.recover.join("; "), { placeholder: "2@12" })),
         field("Pauses", text("pause", parameters.pause.join("; "), { placeholder: "3@4..9" })),
         field("Partitions", text("partition", parameters.partition.join("; "), { placeholder: "1,2|3@5..15" })),
-        field("Failure detector", h("input", { name: "detector", value: parameters.detector, list: "detectors" })),
+        menu("Failure detector", "detector", DETECTORS, parameters.detector),
         h(
           "div",
           { class: "of-locks" },
           field("Inside at the start", text("holder", parameters.holder, { placeholder: "none" })),
         ),
-      ),
-      h(
-        "datalist",
-        { id: "loads" },
-        ["low", "high", "burst", "pairs", "poisson:0.1"].map((value) => h("option", { value })),
-      ),
-      h(
-        "datalist",
-        { id: "delays" },
-        ["constant:1", "uniform:0.5..1.5", "exponential:1", "lognormal:1,0.5"].map((value) => h("option", { value })),
-      ),
-      h(
-        "datalist",
-        { id: "detectors" },
-        ["none", "perfect", "timeout:4", "false:0.05"].map((value) => h("option", { value })),
       ),
     );
     showApplicable();
@@ -258,7 +252,9 @@ export class RunTab {
     const hash = `#run=${packed(JSON.stringify(this.parameters))}`;
     this.command.textContent = this.film.command;
     this.note.textContent = "";
+    // The first view is the finished run, with all its colours; the space bar plays it from the start.
     this.player.load(this.film, {
+      step: this.film.last,
       tools: sharing(this.film, hash, (message) => {
         this.note.textContent = message;
       }),

@@ -30,12 +30,15 @@ files! {
     "paint.js": SCRIPT,
     "map.js": SCRIPT,
     "inside.js": SCRIPT,
+    "code.js": SCRIPT,
     "player.js": SCRIPT,
     "drive.js": SCRIPT,
     "figures.js": SCRIPT,
     "gallery.js": SCRIPT,
     "check.js": SCRIPT,
     "compare.js": SCRIPT,
+    "quiz.js": SCRIPT,
+    "menus.js": SCRIPT,
     "share.js": SCRIPT,
     "lecture.js": SCRIPT,
 }
@@ -49,6 +52,7 @@ const LECTURE: &[&str] = &[
     "/diagram.js",
     "/map.js",
     "/inside.js",
+    "/code.js",
     "/player.js",
     "/lecture.js",
 ];

@@ -1,7 +1,9 @@
 //! The handlers of the page's HTTP requests.
 
 use crate::jobs::{Jobs, Refusal};
-use crate::requests::{self, CheckRequest, CompareRequest, PlayRequest, RequestError, RunRequest};
+use crate::requests::{
+    self, AnswerRequest, CheckRequest, CompareRequest, PlayRequest, QuestionRequest, RequestError, RunRequest,
+};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
@@ -10,6 +12,7 @@ use lockkeeper_core::registry;
 use lockkeeper_lab::checker::counterexamples;
 use lockkeeper_lab::checker::{self, CheckReport};
 use lockkeeper_lab::comparison::table::{Comparison, Sweep, plots};
+use lockkeeper_lab::quiz::{Grade, Question};
 use lockkeeper_lab::simulator::figures;
 use lockkeeper_lab::trace::recording::{self, Recording};
 use lockkeeper_lab::{Progress, Scenario, mutants};
@@ -54,6 +57,9 @@ pub async fn about() -> Json<Value> {
     let variants: Vec<Value> = mutants::ALL
         .iter()
         .map(|mutant| json!({ "name": mutant.name, "twin": mutant.twin, "story": mutant.story }))
+        .chain(mutants::election::ALL.iter().map(|mutant| {
+            json!({ "name": mutant.name, "twin": mutant.twin, "story": mutant.story, "election": true })
+        }))
         .collect();
     Json(json!({
         "algorithms": algorithms,
@@ -104,7 +110,7 @@ pub async fn play(
 
 fn record_scenario(request: &PlayRequest, progress: &Progress) -> Result<RecordedRun, RequestError> {
     let scenario = request.scenario()?;
-    let mut recording = recording::record(&scenario.spec, 1, requests::RUN, progress)?;
+    let mut recording = recording::record_run(&scenario.run_spec(), 1, requests::RUN, progress)?;
     // The scenario is not a file on this machine; the page offers its text instead of a command.
     recording.command.clear();
     Ok(RecordedRun {
@@ -113,6 +119,26 @@ fn record_scenario(request: &PlayRequest, progress: &Progress) -> Result<Recorde
         scenario: Some(request.text().into()),
         recording,
     })
+}
+
+/// The exercise with a seed and a number.
+pub async fn question(
+    State(jobs): State<Jobs>,
+    body: RequestBody<QuestionRequest>,
+) -> Result<Json<Question>, Refusal> {
+    let request = parsed(body)?;
+    let run = move |_: &Progress| Ok(request.exercise()?.question);
+    Ok(Json(jobs.run(requests::RUN_TIME, run).await?))
+}
+
+/// The verdict on an answer to an exercise.
+pub async fn grade(
+    State(jobs): State<Jobs>,
+    body: RequestBody<AnswerRequest>,
+) -> Result<Json<Grade>, Refusal> {
+    let request = parsed(body)?;
+    let run = move |_: &Progress| request.grade();
+    Ok(Json(jobs.run(requests::RUN_TIME, run).await?))
 }
 
 /// Runs a check; streams the counts until it ends.
@@ -134,7 +160,7 @@ pub async fn check(State(jobs): State<Jobs>, body: RequestBody<CheckRequest>) ->
 
 fn check_reply(report: &CheckReport) -> Value {
     let scenario = report.counterexample.as_ref().and_then(|found| found.scenario.as_ref());
-    let breach = report.counterexample.as_ref().map(|found| found.breach.property.breach());
+    let breach = report.counterexample.as_ref().map(|found| found.violation.property.violation_name());
     let mut value = serde_json::to_value(report).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.insert("scenario".into(), json!(scenario));

@@ -61,6 +61,8 @@ fn routes(port: u16) -> Router {
         .route("/api/status", get(handlers::status))
         .route("/api/run", post(handlers::run))
         .route("/api/play", post(handlers::play))
+        .route("/api/quiz", post(handlers::question))
+        .route("/api/quiz/grade", post(handlers::grade))
         .route("/api/check", post(handlers::check))
         .route("/api/compare", post(handlers::compare))
         .route("/api/gallery/{name}", get(handlers::counterexample))

@@ -3,9 +3,10 @@
 use lockkeeper_core::mutex::parse_site;
 use lockkeeper_core::sharing::HolderError;
 use lockkeeper_core::{SiteId, registry};
-use lockkeeper_lab::checker::{CheckSpec, Fault, Faults};
+use lockkeeper_lab::checker::{CheckSpec, Fault, Faults, ModelKind};
 use lockkeeper_lab::comparison::table::Sweep;
 use lockkeeper_lab::election::ElectionSpec;
+use lockkeeper_lab::quiz::{AnswerError, Exercise, Grade};
 use lockkeeper_lab::simulator::delay::{Delay, DelayError};
 use lockkeeper_lab::simulator::network::{NetworkError, Partition, parse_probability};
 use lockkeeper_lab::simulator::scenario::ScenarioError;
@@ -180,6 +181,39 @@ impl PlayRequest {
     }
 }
 
+/// A question of the quiz.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionRequest {
+    seed: u64,
+    number: u64,
+}
+
+impl QuestionRequest {
+    /// The question with its answer.
+    pub fn exercise(&self) -> Result<Exercise, RequestError> {
+        Ok(Exercise::new(self.seed, self.number)?)
+    }
+}
+
+/// An answer to a question of the quiz.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerRequest {
+    seed: u64,
+    number: u64,
+    /// The answer. Empty: the user gives up.
+    answer: String,
+}
+
+impl AnswerRequest {
+    /// The verdict on the answer.
+    pub fn grade(&self) -> Result<Grade, RequestError> {
+        let exercise = Exercise::new(self.seed, self.number)?;
+        Ok(if self.answer.trim().is_empty() { exercise.solution() } else { exercise.grade(&self.answer)? })
+    }
+}
+
 /// A check, as for `lockkeeper check`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -204,13 +238,22 @@ pub struct CheckRequest {
     forgets: u8,
     #[serde(default)]
     suspicions: u8,
+    /// Elections: number of sites that may start one without having noticed a crash. `None`: 1.
+    #[serde(default)]
+    initiators: Option<u8>,
+    /// Elections: whether the network may be partitioned.
+    #[serde(default)]
+    partition: bool,
+    /// Elections: whether a timeout may expire before the reply.
+    #[serde(default)]
+    short_timeouts: bool,
 }
 
 impl CheckRequest {
     /// The system to check.
     pub fn spec(&self) -> Result<CheckSpec, RequestError> {
-        if !lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == self.algorithm) {
-            known(&self.algorithm)?;
+        if matches!(ModelKind::of(&self.algorithm), None | Some(ModelKind::Registers)) {
+            return Err(RequestError::UnknownAlgorithm { algorithm: self.algorithm.clone() });
         }
         let mut faults = Faults::default();
         for (fault, times) in [
@@ -233,6 +276,9 @@ impl CheckRequest {
             faults,
             settings: settings(&self.settings)?,
             threads,
+            initiators: self.initiators,
+            partition: self.partition,
+            short_timeouts: self.short_timeouts,
             ..CheckSpec::new(&self.algorithm, self.sites)
         })
     }
@@ -314,7 +360,7 @@ fn settings(given: &[String]) -> Result<Vec<(String, String)>, RequestError> {
 #[non_exhaustive]
 pub enum RequestError {
     /// There is no algorithm of this name.
-    #[error("there is no algorithm '{algorithm}'")]
+    #[error("there is no algorithm '{algorithm}'{}", registry::PresentName(algorithm))]
     UnknownAlgorithm {
         /// The name.
         algorithm: String,
@@ -375,6 +421,9 @@ pub enum RequestError {
     /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
+    /// The answer to a question has another form.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
     /// The lab rejects the run, or it failed.
     #[error(transparent)]
     Run(#[from] lockkeeper_lab::Error),

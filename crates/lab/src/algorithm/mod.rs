@@ -25,8 +25,8 @@ use crate::mutants;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::settings::{OptionsError, Settings};
 use lockkeeper_core::{
-    About, Entered, Expected, Load, MutualExclusion, Out, Rules, Setup, Sharing, Site, SiteId, Vocabulary,
-    Word,
+    About, Entered, Expected, Load, MessageKind, MessageKinds, MutualExclusion, Out, Rules, Setup, Sharing,
+    Site, SiteId, Stamp,
 };
 use sites::SitesOf;
 use std::fmt;
@@ -39,19 +39,28 @@ pub trait Algorithm: fmt::Debug + Send + Sync {
     fn about(&self) -> &'static About;
 
     /// The kinds of messages.
-    fn words(&self) -> &'static [Word];
+    fn kinds(&self) -> &'static [MessageKind];
 
     /// The sentence of the rule with this index; `None` after the last one.
     fn rule(&self, index: usize) -> Option<&'static str>;
 
+    /// The name of the rule with this index; `None` after the last one.
+    fn rule_name(&self, index: usize) -> Option<&'static str>;
+
     /// See [`MutualExclusion::SURVIVES_CRASHES`].
     fn survives_crashes(&self) -> bool;
+
+    /// See [`MutualExclusion::HAS_CLOCKS`].
+    fn has_clocks(&self) -> bool;
 
     /// See [`lockkeeper_core::PaperFigures::in_timestamp_order`].
     fn in_timestamp_order(&self) -> bool;
 
     /// See [`lockkeeper_core::Inspect::scales`].
     fn scales(&self, sites: usize) -> usize;
+
+    /// See [`lockkeeper_core::Inspect::is_symmetric`].
+    fn is_symmetric(&self) -> bool;
 
     /// The algorithm with its default options.
     fn with_defaults(&self) -> Arc<dyn Configured>;
@@ -84,20 +93,23 @@ pub trait Configured: Send + Sync {
     /// See [`lockkeeper_core::PaperFigures::most_messages`].
     fn most_messages(&self, sites: usize) -> Option<usize>;
 
-    /// See [`lockkeeper_core::PaperFigures::dormant`].
-    fn dormant(&self) -> &'static [&'static str];
+    /// See [`lockkeeper_core::PaperFigures::unreachable_labels`].
+    fn unreachable_labels(&self) -> &'static [&'static str];
 
     /// A system for the simulator. Its sites are not started.
     fn sites(&self, setup: &Setup<()>) -> Box<dyn Sites>;
 
-    /// One site for the checker, after `life` restarts; see [`Sites::start`].
-    fn start(&self, me: SiteId, life: u32, setup: &Setup<()>) -> (Arc<dyn State>, Actions<Entered>);
+    /// One site for the checker, after `incarnation` restarts; see [`Sites::start`].
+    fn start(&self, me: SiteId, incarnation: u32, setup: &Setup<()>) -> (Arc<dyn State>, Actions<Entered>);
 
     /// Number of tokens in the message.
     fn tokens_in(&self, message: &Message) -> u32;
 
     /// The message after a visit of its relative integers; see [`lockkeeper_core::Inspect::numbers_in`].
     fn numbers_in(&self, from: SiteId, message: &Message, visit: &mut dyn FnMut(usize, &mut u64)) -> Message;
+
+    /// The message after a visit of its times and tickets; see [`lockkeeper_core::Inspect::stamps_in`].
+    fn stamps_in(&self, from: SiteId, message: &Message, visit: &mut dyn FnMut(Stamp<'_>)) -> Message;
 }
 
 /// The value of an algorithm that is given as a type.
@@ -107,7 +119,7 @@ pub const fn of<P: MutualExclusion>() -> &'static dyn Algorithm {
 
 /// The value of an algorithm that is given as a type, with its options.
 pub fn with<P: MutualExclusion>(options: P::Options) -> Arc<dyn Configured> {
-    Arc::new(With::<P>(options))
+    Arc::new(WithOptions::<P>(options))
 }
 
 /// The algorithm of the registry with this name.
@@ -142,16 +154,24 @@ impl<P: MutualExclusion> Algorithm for Typed<P> {
         const { &P::ABOUT }
     }
 
-    fn words(&self) -> &'static [Word] {
-        P::Message::WORDS
+    fn kinds(&self) -> &'static [MessageKind] {
+        P::Message::KINDS
     }
 
     fn rule(&self, index: usize) -> Option<&'static str> {
         P::Rule::ALL.get(index).map(|rule| rule.sentence())
     }
 
+    fn rule_name(&self, index: usize) -> Option<&'static str> {
+        P::Rule::ALL.get(index).map(|rule| rule.name())
+    }
+
     fn survives_crashes(&self) -> bool {
         P::SURVIVES_CRASHES
+    }
+
+    fn has_clocks(&self) -> bool {
+        P::HAS_CLOCKS
     }
 
     fn in_timestamp_order(&self) -> bool {
@@ -160,6 +180,10 @@ impl<P: MutualExclusion> Algorithm for Typed<P> {
 
     fn scales(&self, sites: usize) -> usize {
         P::scales(sites)
+    }
+
+    fn is_symmetric(&self) -> bool {
+        P::is_symmetric()
     }
 
     fn with_defaults(&self) -> Arc<dyn Configured> {
@@ -171,16 +195,16 @@ impl<P: MutualExclusion> Algorithm for Typed<P> {
     }
 }
 
-struct With<P: MutualExclusion>(P::Options);
+struct WithOptions<P: MutualExclusion>(P::Options);
 
-impl<P: MutualExclusion> With<P> {
+impl<P: MutualExclusion> WithOptions<P> {
     fn setup(&self, setup: &Setup<()>) -> Setup<P::Options> {
-        let Setup { sites, home, ref holders, options: () } = *setup;
-        Setup { sites, home, holders: holders.clone(), options: self.0.clone() }
+        let Setup { sites, home, ref holders, ref clocks, options: () } = *setup;
+        Setup { sites, home, holders: holders.clone(), clocks: clocks.clone(), options: self.0.clone() }
     }
 }
 
-impl<P: MutualExclusion> Configured for With<P> {
+impl<P: MutualExclusion> Configured for WithOptions<P> {
     fn algorithm(&self) -> &'static dyn Algorithm {
         of::<P>()
     }
@@ -201,18 +225,18 @@ impl<P: MutualExclusion> Configured for With<P> {
         P::most_messages(sites, &self.0)
     }
 
-    fn dormant(&self) -> &'static [&'static str] {
-        P::dormant(&self.0)
+    fn unreachable_labels(&self) -> &'static [&'static str] {
+        P::unreachable_labels(&self.0)
     }
 
     fn sites(&self, setup: &Setup<()>) -> Box<dyn Sites> {
         Box::new(SitesOf::<P>::new(self.setup(setup)))
     }
 
-    fn start(&self, me: SiteId, life: u32, setup: &Setup<()>) -> (Arc<dyn State>, Actions<Entered>) {
+    fn start(&self, me: SiteId, incarnation: u32, setup: &Setup<()>) -> (Arc<dyn State>, Actions<Entered>) {
         let setup = self.setup(setup);
         let mut out = Out::new(setup.sites + self.helpers());
-        let site = started::<P>(me, life, &setup, &mut out);
+        let site = started::<P>(me, incarnation, &setup, &mut out);
         (Arc::new(site), actions(&mut out))
     }
 
@@ -225,21 +249,27 @@ impl<P: MutualExclusion> Configured for With<P> {
         P::numbers_in(from, &mut message, visit);
         Message::new(message)
     }
+
+    fn stamps_in(&self, from: SiteId, message: &Message, visit: &mut dyn FnMut(Stamp<'_>)) -> Message {
+        let mut message = message.typed::<P::Message>().clone();
+        P::stamps_in(from, &mut message, visit);
+        Message::new(message)
+    }
 }
 
-/// A site that starts, or that restarts for the `life`th time. A site that restarts neither is a holder nor has the
-/// token.
+/// Starts a site, or restarts it after its crash number `incarnation`. A restarted site is not a holder and does not
+/// have the token.
 fn started<P: MutualExclusion>(
     me: SiteId,
-    life: u32,
+    incarnation: u32,
     setup: &Setup<P::Options>,
     out: &mut Out<P>,
 ) -> Site<P> {
     Site::new(me, out, |out| {
-        if life == 0 {
+        if incarnation == 0 {
             return P::start(me, setup, out);
         }
         let elsewhere = me.next_on_ring(setup.sites);
-        P::restart(me, life, &Setup { holders: Vec::new(), home: elsewhere, ..setup.clone() }, out)
+        P::restart(me, incarnation, &Setup { holders: Vec::new(), home: elsewhere, ..setup.clone() }, out)
     })
 }

@@ -8,7 +8,9 @@ use super::started;
 use super::state::State;
 use crate::simulator::observer::encoded_size;
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Ask, InvariantViolated, MutualExclusion, Out, Setup, Site, SiteId, Vocabulary};
+use lockkeeper_core::{
+    ApplicationInput, InvariantViolated, MessageKinds, MutualExclusion, Out, Setup, Site, SiteId,
+};
 use slab::Slab;
 use std::fmt::Display;
 
@@ -28,7 +30,7 @@ pub struct Outgoing {
     /// The message.
     pub message: MessageId,
     /// The index of the message's type.
-    pub word: usize,
+    pub kind: usize,
     /// Number of tokens in the message.
     pub tokens: u32,
     /// The size of the message in a compact binary encoding.
@@ -70,12 +72,12 @@ impl Default for Effects {
 
 /// The sites of a system. Each step replaces the given [`Effects`].
 pub trait Sites {
-    /// Starts the next site, in the order of the numbers; or replaces a site by one that restarts for the `life`th
-    /// time, without memory.
-    fn start(&mut self, site: SiteId, life: u32, effects: &mut Effects);
+    /// Starts the next site, in the order of the numbers; or replaces a crashed site by its incarnation number
+    /// `incarnation`, which has lost its state.
+    fn start(&mut self, site: SiteId, incarnation: u32, effects: &mut Effects);
 
     /// The application of a site requests or releases.
-    fn input(&mut self, site: SiteId, ask: Ask, effects: &mut Effects);
+    fn input(&mut self, site: SiteId, input: ApplicationInput, effects: &mut Effects);
 
     /// A message arrives, with the sender's fence clock, and is gone.
     fn deliver(&mut self, message: MessageId, from: SiteId, to: SiteId, fence: u64, effects: &mut Effects);
@@ -151,7 +153,7 @@ impl<P: MutualExclusion> SitesOf<P> {
         while let Some((to, message)) = out.sends.pop() {
             effects.sends.push(Outgoing {
                 to,
-                word: message.word(),
+                kind: message.kind(),
                 tokens: P::tokens_in(&message),
                 bytes: encoded_size(&message),
                 message: MessageId(messages.insert(message)),
@@ -166,8 +168,8 @@ impl<P: MutualExclusion> SitesOf<P> {
 }
 
 impl<P: MutualExclusion> Sites for SitesOf<P> {
-    fn start(&mut self, site: SiteId, life: u32, effects: &mut Effects) {
-        let started = started(site, life, &self.setup, &mut self.out);
+    fn start(&mut self, site: SiteId, incarnation: u32, effects: &mut Effects) {
+        let started = started(site, incarnation, &self.setup, &mut self.out);
         match self.sites.get_mut(site.index()) {
             Some(before) => *before = started,
             None => self.sites.push(started),
@@ -175,8 +177,8 @@ impl<P: MutualExclusion> Sites for SitesOf<P> {
         self.write(site, effects);
     }
 
-    fn input(&mut self, site: SiteId, ask: Ask, effects: &mut Effects) {
-        self.sites[site.index()].input(ask, &mut self.out);
+    fn input(&mut self, site: SiteId, input: ApplicationInput, effects: &mut Effects) {
+        self.sites[site.index()].input(input, &mut self.out);
         self.stepped(site, effects);
     }
 

@@ -5,8 +5,8 @@
 use super::value::{Message, Timer};
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{
-    Ask, Entered, Field, InvariantViolated, MutualExclusion, Out, Protocol, Site, SiteId, Timestamp,
-    Vocabulary,
+    ApplicationInput, Entered, Field, InvariantViolated, MessageKinds, MutualExclusion, Out, Protocol, Site,
+    SiteId, Stamp, Timestamp,
 };
 use std::any::Any;
 use std::fmt;
@@ -22,7 +22,7 @@ pub trait State: Any + Send + Sync {
     fn hash_into(&self, hasher: &mut dyn Hasher);
 
     /// The state after one step in a system of this many processes, and the actions of the step.
-    fn step(&self, processes: usize, event: &Event<Ask>) -> (Arc<dyn State>, Actions<Entered>);
+    fn step(&self, processes: usize, event: &Event<ApplicationInput>) -> (Arc<dyn State>, Actions<Entered>);
 
     /// The state under the paper's names; see [`Protocol::fields`].
     fn fields(&self) -> Vec<Field>;
@@ -47,6 +47,16 @@ pub trait State: Any + Send + Sync {
 
     /// The state after a visit of its relative integers; see [`lockkeeper_core::Inspect::numbers`].
     fn numbers(&self, visit: &mut dyn FnMut(usize, &mut u64)) -> Arc<dyn State>;
+
+    /// The state after a visit of its times and tickets; see [`lockkeeper_core::Inspect::stamps`].
+    fn stamps(&self, visit: &mut dyn FnMut(Stamp<'_>)) -> Arc<dyn State>;
+
+    /// The state with other site numbers; see [`lockkeeper_core::Inspect::rename`].
+    fn renamed(&self, to: &dyn Fn(SiteId) -> SiteId) -> Arc<dyn State>;
+
+    /// The state of a site that makes no further request; see
+    /// [`lockkeeper_core::Inspect::make_no_further_request`].
+    fn without_further_requests(&self) -> Arc<dyn State>;
 
     /// The fence clock.
     fn fence(&self) -> u64;
@@ -106,7 +116,7 @@ pub(crate) fn actions<P: Protocol>(out: &mut Out<P>) -> Actions<P::Output> {
 
 fn erased<M>(sends: &mut Vec<(SiteId, M)>) -> Vec<(SiteId, Message)>
 where
-    M: lockkeeper_core::Value + Vocabulary + fmt::Display,
+    M: lockkeeper_core::Value + MessageKinds + fmt::Display,
 {
     sends.drain(..).map(|(to, message)| (to, Message::new(message))).collect()
 }
@@ -150,7 +160,7 @@ impl<P: MutualExclusion> State for Site<P> {
         self.protocol().hash(&mut hasher);
     }
 
-    fn step(&self, processes: usize, event: &Event<Ask>) -> (Arc<dyn State>, Actions<Entered>) {
+    fn step(&self, processes: usize, event: &Event<ApplicationInput>) -> (Arc<dyn State>, Actions<Entered>) {
         let (site, actions) = stepped(self, processes, event);
         (Arc::new(site), actions)
     }
@@ -186,6 +196,24 @@ impl<P: MutualExclusion> State for Site<P> {
     fn numbers(&self, visit: &mut dyn FnMut(usize, &mut u64)) -> Arc<dyn State> {
         let mut site = self.clone();
         site.protocol_mut().numbers(visit);
+        Arc::new(site)
+    }
+
+    fn stamps(&self, visit: &mut dyn FnMut(Stamp<'_>)) -> Arc<dyn State> {
+        let mut site = self.clone();
+        site.protocol_mut().stamps(visit);
+        Arc::new(site)
+    }
+
+    fn renamed(&self, to: &dyn Fn(SiteId) -> SiteId) -> Arc<dyn State> {
+        let mut site = self.clone();
+        site.rename(to);
+        Arc::new(site)
+    }
+
+    fn without_further_requests(&self) -> Arc<dyn State> {
+        let mut site = self.clone();
+        site.protocol_mut().make_no_further_request();
         Arc::new(site)
     }
 

@@ -4,7 +4,7 @@
 //! the same order as one that is compiled for the type. A value never changes, so that its copies share it.
 
 use crate::simulator::observer::encoded_size;
-use lockkeeper_core::Vocabulary;
+use lockkeeper_core::MessageKinds;
 use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt;
@@ -35,7 +35,7 @@ pub trait AnyValue: Any + Send + Sync {
 /// A message of an algorithm.
 pub trait AnyMessage: AnyValue + fmt::Display {
     /// The index of the message's type.
-    fn word(&self) -> usize;
+    fn kind(&self) -> usize;
 
     /// The size of the message in a compact binary encoding.
     fn bytes(&self) -> u64;
@@ -58,9 +58,9 @@ impl<T: lockkeeper_core::Value> AnyValue for T {
     }
 }
 
-impl<M: lockkeeper_core::Value + Vocabulary + fmt::Display> AnyMessage for M {
-    fn word(&self) -> usize {
-        Vocabulary::word(self)
+impl<M: lockkeeper_core::Value + MessageKinds + fmt::Display> AnyMessage for M {
+    fn kind(&self) -> usize {
+        MessageKinds::kind(self)
     }
 
     fn bytes(&self) -> u64 {
@@ -85,13 +85,13 @@ impl<V: AnyValue + ?Sized> Value<V> {
 }
 
 impl Message {
-    pub(crate) fn new(message: impl lockkeeper_core::Value + Vocabulary + fmt::Display) -> Self {
+    pub(crate) fn new(message: impl lockkeeper_core::Value + MessageKinds + fmt::Display) -> Self {
         Self(Arc::new(message))
     }
 
     /// The index of the message's type.
-    pub fn word(&self) -> usize {
-        self.0.word()
+    pub fn kind(&self) -> usize {
+        self.0.kind()
     }
 
     /// The size of the message in a compact binary encoding.
@@ -173,7 +173,7 @@ mod tests {
                 assert_eq!(erased == others, one == other);
                 assert_eq!(hasher.hash_one(&erased), hasher.hash_one(one));
                 assert_eq!(erased.to_string(), one.to_string());
-                assert_eq!(erased.word(), Vocabulary::word(&one));
+                assert_eq!(erased.kind(), MessageKinds::kind(&one));
             }
         }
     }

@@ -26,17 +26,17 @@ pub struct Exhibit {
 
 /// A violation that the checker found for an exhibit.
 #[derive(Clone, Debug)]
-pub struct Caught {
+pub struct Detection {
     /// The index of the system in which it was found.
     pub rung: usize,
     /// The checker's report.
     pub report: CheckReport,
 }
 
-impl Caught {
+impl Detection {
     /// The violated property and the number of steps of the run.
     pub fn how(&self) -> Option<(Property, usize)> {
-        self.report.counterexample.as_ref().map(|found| (found.breach.property, found.steps))
+        self.report.counterexample.as_ref().map(|found| (found.violation.property, found.steps))
     }
 }
 
@@ -119,11 +119,18 @@ fn circumstances() -> Vec<Exhibit> {
             CheckSpec { faults: one(Fault::Forget), ..asking },
         ),
         case(
-            "maekawa-as-published",
+            "maekawa-triangle",
             "each of three sites holds its own vote and waits for another's",
             "maekawa",
             CheckSpec::new("maekawa", 3),
-            CheckSpec::new("maekawa-published", 3),
+            CheckSpec::new("maekawa-basic", 3),
+        ),
+        case(
+            "maekawa-displaced-request",
+            "a request that was first in a queue and is displaced receives no FAILED, and keeps a vote that it should return",
+            "maekawa",
+            CheckSpec::new("maekawa", 4),
+            CheckSpec::new("maekawa-1985", 4),
         ),
         case(
             "two-tokens-after-a-hasty-regeneration",
@@ -137,11 +144,11 @@ fn circumstances() -> Vec<Exhibit> {
 
 impl Exhibit {
     /// Searches for the defect; `None` if no system of the exhibit shows it.
-    pub fn catch(&self, mut go_on: impl FnMut(SearchProgress) -> bool) -> Result<Option<Caught>, Error> {
+    pub fn catch(&self, mut go_on: impl FnMut(SearchProgress) -> bool) -> Result<Option<Detection>, Error> {
         for (rung, spec) in self.systems.iter().enumerate() {
             let report = check(spec, |progress| progress.distinct < MOST_STATES && go_on(progress))?;
             if report.is_violated() {
-                return Ok(Some(Caught { rung, report }));
+                return Ok(Some(Detection { rung, report }));
             }
         }
         Ok(None)

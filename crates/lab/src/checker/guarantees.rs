@@ -1,13 +1,13 @@
 //! The guarantees of a mutual exclusion algorithm, and the report on whether it keeps them.
 
-use super::Searched;
+use super::SearchResult;
 use super::counterexample::Counterexample;
 use super::mutual_exclusion::net::Net;
 use super::mutual_exclusion::seen::Seen;
 use super::report::{CheckReport, Verdict, rounded};
 use super::spec::{CheckSpec, ModelKind};
 use crate::algorithm::Configured;
-use crate::checker::explore::{Ended, Violation};
+use crate::checker::explore::{Ended, FoundViolation};
 use crate::property::Property;
 use lockkeeper_core::SiteId;
 
@@ -16,8 +16,8 @@ pub(super) struct Guarantees {
     timestamp_order: bool,
     most_messages: Option<usize>,
     rules: Vec<&'static str>,
-    words: Vec<&'static str>,
-    dormant: &'static [&'static str],
+    kinds: Vec<&'static str>,
+    unreachable: &'static [&'static str],
 }
 
 impl Guarantees {
@@ -31,8 +31,8 @@ impl Guarantees {
                 .most_messages(spec.sites)
                 .filter(|_| spec.holders.is_empty() && spec.faults.none()),
             rules: algorithm.rules(),
-            words: algorithm.words().iter().map(|word| word.name).collect(),
-            dormant: configured.dormant(),
+            kinds: algorithm.kinds().iter().map(|kind| kind.name).collect(),
+            unreachable: configured.unreachable_labels(),
         }
     }
 
@@ -43,13 +43,14 @@ impl Guarantees {
     }
 
     /// The report of a check, from the result of a search.
-    pub fn report(&self, spec: &CheckSpec, net: &Net, searched: Searched) -> CheckReport {
+    pub fn report(&self, spec: &CheckSpec, net: &Net, searched: SearchResult) -> CheckReport {
         let mut report = self.counts(spec, net, &searched);
         match &searched.violation {
-            Some(Violation { breach, run }) => {
-                report.violate(breach.property);
-                report.wrong = Some(breach.what.clone());
-                let found = run.as_ref().map(|run| Counterexample::replayed(spec, net, breach.clone(), run));
+            Some(FoundViolation { violation, run }) => {
+                report.violate(violation.property);
+                report.wrong = Some(violation.what.clone());
+                let found =
+                    run.as_ref().map(|run| Counterexample::replayed(spec, net, violation.clone(), run));
                 report.counterexample = found;
             }
             None => self.judge(&mut report, spec, &searched),
@@ -58,8 +59,8 @@ impl Guarantees {
     }
 
     /// A report with the counts of a search, and without verdicts.
-    fn counts(&self, spec: &CheckSpec, net: &Net, searched: &Searched) -> CheckReport {
-        let Searched { seen, progress, .. } = searched;
+    fn counts(&self, spec: &CheckSpec, net: &Net, searched: &SearchResult) -> CheckReport {
+        let SearchResult { seen, progress, .. } = searched;
         let fifo = net.kernel.traits().fifo;
         let mut report = CheckReport::new(spec, ModelKind::MutualExclusion, system(spec, fifo), *progress);
         let unchecked = [
@@ -73,7 +74,9 @@ impl Guarantees {
             complete: searched.ended != Ended::Stopped,
             bounded: searched.cut > 0,
             cut: searched.cut,
-            reduction: net.reduced.then(|| rounded(seen.stood_for / seen.expanded.max(1) as f64)),
+            symmetry: net.symmetric,
+            reduction: (net.reduced && !net.symmetric)
+                .then(|| rounded(seen.stood_for / seen.expanded.max(1) as f64)),
             max_bypass: (seen.max_bypass < u8::MAX).then_some(seen.max_bypass),
             max_messages_per_entry: seen
                 .dearest
@@ -84,7 +87,7 @@ impl Guarantees {
     }
 
     /// Sets the verdicts after a search that found no violation.
-    fn judge(&self, report: &mut CheckReport, spec: &CheckSpec, searched: &Searched) {
+    fn judge(&self, report: &mut CheckReport, spec: &CheckSpec, searched: &SearchResult) {
         report.never_fired = self.never(spec, &searched.seen);
         if !report.complete {
             return;
@@ -107,14 +110,14 @@ impl Guarantees {
     fn never(&self, spec: &CheckSpec, seen: &Seen) -> Vec<String> {
         let missing = |names: &[&'static str], bits: u128| -> Vec<&'static str> {
             let names = names.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 0);
-            names.map(|(_, name)| *name).filter(|name| !self.dormant.contains(name)).collect()
+            names.map(|(_, name)| *name).filter(|name| !self.unreachable.contains(name)).collect()
         };
         let sites = (0..spec.sites).filter(|who| seen.entered >> who & 1 == 0);
         let entered = sites.map(|who| format!("{} enters", SiteId::new(who)));
-        let words =
-            missing(&self.words, seen.words.into()).into_iter().map(|word| format!("{word} is delivered"));
+        let kinds =
+            missing(&self.kinds, seen.kinds.into()).into_iter().map(|kind| format!("{kind} is delivered"));
         let rules = missing(&self.rules, seen.rules).into_iter().map(|rule| format!("a site {rule}"));
-        entered.chain(words).chain(rules).collect()
+        entered.chain(kinds).chain(rules).collect()
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`crate::election`] | models of elections |
 //! | [`counterexample`] | a violating run as sentences and as a scenario |
 //! | [`counterexamples`] | known counterexamples, each with a shortest run |
+//! | [`tla`] | the reachable states as a TLA+ module, for TLC |
 //! | [`gallery`] | the mutants and wrong circumstances that the checker must catch |
 
 pub mod counterexample;
@@ -30,6 +31,7 @@ pub mod mutual_exclusion;
 pub mod registers;
 pub mod report;
 pub mod spec;
+pub mod tla;
 
 pub use explore::{SearchLimits, SearchProgress};
 pub use mutual_exclusion::machine::{Fault, Faults};
@@ -43,14 +45,15 @@ use crate::simulator::runner::{self, Error};
 use crate::simulator::spec::Spec;
 use crate::usage::UsageError;
 use counterexample::Counterexample;
-use explore::{Ended, Model, Search, Violation, Worker, cycles};
+use explore::{Ended, FoundViolation, Model, Search, Worker, cycles};
 use guarantees::Guarantees;
 use lockkeeper_core::Setup;
 use lockkeeper_core::mutex::Channels;
-use mutual_exclusion::machine::Breach;
+use mutual_exclusion::machine::Violation;
 use mutual_exclusion::mutex::Sites;
 use mutual_exclusion::net::{Action, Net};
 use mutual_exclusion::seen::Seen;
+use mutual_exclusion::symmetry::Symmetric;
 use spec::MOST_SITES;
 
 /// Searches every reachable state. `go_on` is called with the progress at intervals; the search stops when it
@@ -81,7 +84,7 @@ pub(crate) fn explore<M: Model>(
     go_on: &mut dyn FnMut(SearchProgress) -> bool,
 ) -> CheckReport
 where
-    for<'m> M::Worker<'m>: Worker<Breach = Breach>,
+    for<'m> M::Worker<'m>: Worker<Violation = Violation>,
 {
     let first = model();
     // The search for cycles needs the numbering of one thread.
@@ -104,7 +107,7 @@ fn explore_once<M: Model>(
     go_on: &mut dyn FnMut(SearchProgress) -> bool,
 ) -> (CheckReport, bool)
 where
-    for<'m> M::Worker<'m>: Worker<Breach = Breach>,
+    for<'m> M::Worker<'m>: Worker<Violation = Violation>,
 {
     let mut search = Search::new(model, threads);
     if every_property {
@@ -118,17 +121,17 @@ where
     let mut report = report(search.progress());
     report.complete = ended != Ended::Stopped;
     (report.cut, report.bounded) = (search.cut(), search.cut() > 0);
-    violations.sort_by_key(|violation| violation.breach.property);
+    violations.sort_by_key(|violation| violation.violation.property);
     let without_run = violations.iter().any(|violation| violation.run.is_none());
-    for Violation { breach, run } in violations {
+    for FoundViolation { violation, run } in violations {
         match run {
             Some(run) => {
                 let described = search.describe(&run);
-                report.add(Counterexample::described(breach, &run, described));
+                report.add(Counterexample::described(violation, &run, described));
             }
             None => {
-                report.violate(breach.property);
-                report.wrong = Some(breach.what);
+                report.violate(violation.property);
+                report.wrong = Some(violation.what);
             }
         }
     }
@@ -138,11 +141,11 @@ where
     (report, without_run)
 }
 
-fn check_mutual_exclusion(
+/// The configured algorithm of a spec, and its sites.
+fn mutual_exclusion_system(
     algorithm: &dyn Algorithm,
     spec: &CheckSpec,
-    go_on: &mut dyn FnMut(SearchProgress) -> bool,
-) -> Result<CheckReport, Error> {
+) -> Result<(Guarantees, Sites), Error> {
     let mut system = Spec::new(&spec.algorithm, spec.sites);
     system.settings.clone_from(&spec.settings);
     system.holders.clone_from(&spec.holders);
@@ -159,6 +162,18 @@ fn check_mutual_exclusion(
         faults: spec.faults,
         only: spec.only,
     };
+    Ok((guarantees, sites))
+}
+
+fn check_mutual_exclusion(
+    algorithm: &dyn Algorithm,
+    spec: &CheckSpec,
+    go_on: &mut dyn FnMut(SearchProgress) -> bool,
+) -> Result<CheckReport, Error> {
+    if spec.symmetry {
+        spec.check_symmetry(algorithm).map_err(UsageError::from)?;
+    }
+    let (guarantees, sites) = mutual_exclusion_system(algorithm, spec)?;
     let most_messages = guarantees.most_messages(spec);
     let checker = Checker { spec, perpetual: algorithm.about().perpetual, most_messages, sites, go_on };
     let (net, searched) = checker.run();
@@ -176,9 +191,9 @@ struct Checker<'a> {
 }
 
 /// The result of one search.
-struct Searched {
+struct SearchResult {
     ended: Ended,
-    violation: Option<Violation<Action, Breach>>,
+    violation: Option<FoundViolation<Action, Violation>>,
     progress: SearchProgress,
     seen: Seen,
     cut: u64,
@@ -186,16 +201,20 @@ struct Searched {
 }
 
 impl Checker<'_> {
-    fn run(mut self) -> (Net, Searched) {
+    fn run(mut self) -> (Net, SearchResult) {
         let spec = self.spec;
         // With limited requests and no perpetual token, runs normally end, and no cycle has to be found: the
         // search may be reduced and use several threads. Otherwise the search for cycles needs the full graph,
         // in the numbering of one thread.
         let ends = spec.requests.is_some() && !self.perpetual;
         let threads = if ends { spec.threads } else { 1 };
-        let mut net = Net::new(self.sites.clone());
-        net.reduced = ends && !spec.full;
-        let searched = self.search(&net, threads);
+        let by_symmetry = if spec.symmetry { self.search_by_symmetry() } else { None };
+        let (net, searched) = by_symmetry.unwrap_or_else(|| {
+            let mut net = Net::new(self.sites.clone());
+            net.reduced = ends && !spec.full;
+            let searched = self.search(&net, threads);
+            (net, searched)
+        });
         let wrong = searched.ended == Ended::Violated;
         let all = searched.ended == Ended::All;
         let open = all && !searched.looked_for_starvation && spec.checks(Property::NoStarvation);
@@ -208,12 +227,38 @@ impl Checker<'_> {
         let mut full = Net::new(self.sites.clone());
         full.most_messages = self.most_messages.filter(|_| too_dear);
         let again = self.search(&full, 1);
-        // A violation remains a violation if the budget of the second search ends before it finds a run.
+        // A violation remains a violation if the budget of the second search ends before it finds a run; but one in the
+        // larger system of the search by symmetry is none before it is found here.
         let stopped = again.ended == Ended::Stopped;
-        if stopped && (wrong || too_dear) { (net, searched) } else { (full, again) }
+        if stopped && (wrong || too_dear) && !net.symmetric { (net, searched) } else { (full, again) }
     }
 
-    fn search(&mut self, net: &Net, threads: usize) -> Searched {
+    /// The search of the larger system in which clocks advance by any amount. A violation in it has to be found in the
+    /// original system, too, by the second search. `None` if the sites turn out not to be alike.
+    fn search_by_symmetry(&mut self) -> Option<(Net, SearchResult)> {
+        let system = Symmetric { net: Net::symmetric(self.sites.clone()) };
+        let mut search = Search::new(&system, self.spec.threads);
+        let go_on = &mut self.go_on;
+        let ended =
+            search.run(self.spec.limits, |progress| !system.net.kernel.is_refuted() && go_on(progress));
+        if system.net.kernel.is_refuted() {
+            return None;
+        }
+        let mut seen = Seen::default();
+        for worker in search.workers() {
+            seen.add(&worker.seen());
+        }
+        let violation = search.violation().map(|violation| FoundViolation { violation, run: None });
+        let (progress, cut) = (search.progress(), search.cut());
+        drop(search);
+        let ends = seen.max_messages < u8::MAX;
+        Some((
+            system.net,
+            SearchResult { progress, cut, ended, violation, seen, looked_for_starvation: ends },
+        ))
+    }
+
+    fn search(&mut self, net: &Net, threads: usize) -> SearchResult {
         let mut search = Search::new(net, threads);
         let ended = search.run(self.spec.limits, &mut self.go_on);
         let mut seen = Seen::default();
@@ -223,8 +268,10 @@ impl Checker<'_> {
         let mut violation = None;
         if ended == Ended::Violated {
             // With deferred silent deliveries, the run lacks them and cannot be replayed.
-            let replayable =
-                |found: Violation<_, _>| Violation { run: found.run.filter(|_| !net.reduced), ..found };
+            let replayable = |found: FoundViolation<_, _>| FoundViolation {
+                run: found.run.filter(|_| !net.reduced),
+                ..found
+            };
             violation = search.violations().pop().map(replayable);
         }
         // If the number of messages is bounded, every run ends: an infinite run would send infinitely many
@@ -235,7 +282,7 @@ impl Checker<'_> {
         if looks {
             violation = cycles::search(&mut search).pop();
         }
-        Searched {
+        SearchResult {
             progress: search.progress(),
             cut: search.cut(),
             ended,

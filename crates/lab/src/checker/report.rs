@@ -52,6 +52,9 @@ pub struct CheckReport {
     /// states are represented more than once, so this is an upper bound on the factor by which the full
     /// search is larger.
     pub reduction: Option<f64>,
+    /// Whether a state represents all that differ from it in the names of the sites and the distances of timestamps. The
+    /// maxima below are then those of a larger system, in which clocks advance by any amount.
+    pub symmetry: bool,
     /// Memory per state, in bytes.
     pub bytes_per_state: f64,
     /// The checked properties and their verdicts.
@@ -80,8 +83,8 @@ fn in_detail<S: Serializer>(all: &[Counterexample], to: S) -> Result<S::Ok, S::E
     let mut list = to.serialize_seq(Some(all.len()))?;
     for found in all {
         list.serialize_element(&json!({
-            "property": found.breach.property,
-            "what": found.breach.what,
+            "property": found.violation.property,
+            "what": found.violation.what,
             "cycle_after": found.cycle_after,
             "story": found.story,
         }))?;
@@ -115,6 +118,7 @@ impl CheckReport {
             bounded: false,
             cut: 0,
             reduction: None,
+            symmetry: false,
             bytes_per_state: rounded(progress.bytes as f64 / progress.distinct.max(1) as f64),
             properties: checked.map(|property| (*property, Verdict::Unknown)).collect(),
             not_guaranteed: BTreeSet::new(),
@@ -139,10 +143,10 @@ impl CheckReport {
 
     /// Adds a counterexample. The first one of a guaranteed property becomes the report's own.
     pub(crate) fn add(&mut self, found: Counterexample) {
-        let property = found.breach.property;
+        let property = found.violation.property;
         self.violate(property);
         if self.counterexample.is_none() && !self.not_guaranteed.contains(&property) {
-            self.wrong = Some(found.breach.what.clone());
+            self.wrong = Some(found.violation.what.clone());
             self.counterexample = Some(found);
         } else {
             self.more_counterexamples.push(found);
@@ -159,7 +163,7 @@ impl CheckReport {
     /// The counterexample to a property.
     pub fn counterexample_to(&self, property: Property) -> Option<&Counterexample> {
         let mut all = self.counterexample.iter().chain(&self.more_counterexamples);
-        all.find(|found| found.breach.property == property)
+        all.find(|found| found.violation.property == property)
     }
 
     /// Whether every reachable state was visited without a violation of a guaranteed property.

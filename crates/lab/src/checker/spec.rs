@@ -1,10 +1,13 @@
 //! The system to check, and the options of the check.
 
 use super::mutual_exclusion::machine::{Fault, Faults};
+use super::mutual_exclusion::symmetry::MOST_MACHINES;
+use crate::algorithm::Algorithm;
 use crate::checker::explore::SearchLimits;
-use crate::checker::registers;
+use crate::checker::registers::{self, RegisterKind};
 use crate::mutants;
 use crate::property::Property;
+use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::{Holder, registry};
 use serde::Serialize;
 use std::fmt;
@@ -98,14 +101,17 @@ pub struct CheckSpec {
     pub only: Option<Property>,
     /// Whether to explore all interleavings, without partial-order reduction; see [`super::mutual_exclusion::reduce`].
     pub full: bool,
+    /// Whether states that differ only in the names of the sites and in the distances of timestamps count as one; see
+    /// [`super::mutual_exclusion::symmetry`].
+    pub symmetry: bool,
     /// Elections: how many sites may start an election without having detected a crash. `None`: 1.
     pub initiators: Option<u8>,
     /// Elections: whether the network may be partitioned into two groups, once and permanently.
     pub partition: bool,
     /// Elections: whether a timeout may expire before the reply.
     pub short_timeouts: bool,
-    /// Registers: whether they are safe instead of atomic.
-    pub safe_registers: bool,
+    /// Registers: what a read returns that overlaps a write.
+    pub registers: RegisterKind,
     /// Registers: the bakery's highest ticket. `None`: 4.
     pub tickets: Option<u8>,
     /// The limits at which the search stops.
@@ -127,10 +133,11 @@ impl CheckSpec {
             faults: Faults::default(),
             only: None,
             full: false,
+            symmetry: false,
             initiators: None,
             partition: false,
             short_timeouts: false,
-            safe_registers: false,
+            registers: RegisterKind::Atomic,
             tickets: None,
             limits: SearchLimits::NONE,
             threads: 1,
@@ -181,11 +188,35 @@ impl CheckSpec {
         }
     }
 
+    /// Rejects a search by symmetry of a system whose sites are not alike.
+    pub(super) fn check_symmetry(&self, algorithm: &dyn Algorithm) -> Result<(), CheckSpecError> {
+        let assumed = algorithm.about().channels == Channels::Fifo;
+        let reason = if !algorithm.is_symmetric() {
+            "its sites are not alike; it applies to lamport, lamport-suppressed and bakery-messages"
+                .to_string()
+        } else if self.requests.is_none() {
+            "each site needs a limited number of requests".to_string()
+        } else if !self.faults.none() {
+            "it does not apply to systems with faults".to_string()
+        } else if !self.holders.is_empty() {
+            "a site that holds the lock at the start differs from the others".to_string()
+        } else if self.full {
+            "'full' explores every state".to_string()
+        } else if self.fifo.is_some_and(|fifo| fifo != assumed) {
+            "it needs the channels that the algorithm assumes".to_string()
+        } else if self.sites > MOST_MACHINES {
+            format!("it takes at most {MOST_MACHINES} sites, not {}", self.sites)
+        } else {
+            return Ok(());
+        };
+        Err(CheckSpecError::Symmetry { algorithm: self.algorithm.clone(), reason })
+    }
+
     /// The options that are not at their default, each with the kinds of models to which it applies.
     fn options(&self) -> impl Iterator<Item = (&'static str, &'static [ModelKind])> {
         use ModelKind::{Election, MutualExclusion, Registers};
         let fault = |fault| self.faults.of(fault) > 0;
-        let options: [(&'static str, bool, &'static [ModelKind]); 17] = [
+        let options: [(&'static str, bool, &'static [ModelKind]); 19] = [
             ("requests", self.requests.is_some_and(|requests| requests != 1), &[MutualExclusion]),
             ("forever", self.requests.is_none(), &[MutualExclusion, Registers]),
             ("fifo", self.fifo.is_some(), &[MutualExclusion, Election]),
@@ -198,10 +229,12 @@ impl CheckSpec {
             ("forgets", fault(Fault::Forget), &[MutualExclusion]),
             ("suspicions", fault(Fault::Suspicion), &[MutualExclusion]),
             ("full", self.full, &[MutualExclusion]),
+            ("symmetry", self.symmetry, &[MutualExclusion]),
             ("initiators", self.initiators.is_some(), &[Election]),
             ("partition", self.partition, &[Election]),
             ("short-timeouts", self.short_timeouts, &[Election]),
-            ("safe-registers", self.safe_registers, &[Registers]),
+            ("regular-registers", self.registers == RegisterKind::Regular, &[Registers]),
+            ("safe-registers", self.registers == RegisterKind::Safe, &[Registers]),
             ("tickets", self.tickets.is_some(), &[Registers]),
         ];
         options.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
@@ -239,6 +272,14 @@ pub enum CheckSpecError {
         algorithm: String,
         /// The kind of its model.
         kind: ModelKind,
+    },
+    /// The search by symmetry does not apply to the system.
+    #[error("'symmetry' cannot be used with '{algorithm}': {reason}")]
+    Symmetry {
+        /// The name of the algorithm.
+        algorithm: String,
+        /// The reason.
+        reason: String,
     },
     /// The only property to check is not checked in models of this kind.
     #[error("'only {}' cannot be used with '{algorithm}': {kind} are checked for {}", only.slug(), slugs(*kind))]

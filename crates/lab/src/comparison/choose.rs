@@ -109,13 +109,13 @@ pub struct Advice {
     /// The candidates, best first.
     pub ranked: Vec<Candidate>,
     /// The algorithms that were left out, each with the reason.
-    pub left_out: Vec<(String, LeftOut)>,
+    pub left_out: Vec<(String, ExclusionReason)>,
 }
 
 /// The reason why an algorithm is not ranked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LeftOut {
+pub enum ExclusionReason {
     /// It is not a mutex.
     #[error("is {0}")]
     Shares(Sharing),
@@ -146,7 +146,7 @@ pub enum LeftOut {
     },
 }
 
-impl Serialize for LeftOut {
+impl Serialize for ExclusionReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -209,22 +209,22 @@ fn judge(
     about: &'static About,
     requirements: &Requirements,
     progress: &Progress,
-) -> Result<Result<Candidate, LeftOut>, Error> {
+) -> Result<Result<Candidate, ExclusionReason>, Error> {
     if let Some(other) = registry::sharing(about.slug).filter(|&sharing| sharing != Sharing::Mutex) {
-        return Ok(Err(LeftOut::Shares(other)));
+        return Ok(Err(ExclusionReason::Shares(other)));
     }
     if !about.deadlock_free {
-        return Ok(Err(LeftOut::Deadlocks));
+        return Ok(Err(ExclusionReason::Deadlocks));
     }
     let spec = spec(about, requirements)?;
     let report = match runner::simulate(&spec, 1, SEEDS, progress) {
         Ok(report) => report,
-        Err(Error::Usage(what)) => return Ok(Err(LeftOut::Unsupported(what))),
+        Err(Error::Usage(what)) => return Ok(Err(ExclusionReason::Unsupported(what))),
         Err(error) => return Err(error),
     };
     let fair = runner::simulate(&scattered(&spec), 1, SEEDS, progress)?;
     if let Some(found) = report.violations.first().or(fair.violations.first()) {
-        return Ok(Err(LeftOut::Violates(Box::new(found.clone()))));
+        return Ok(Err(ExclusionReason::Violates(Box::new(found.clone()))));
     }
     let disorder = disorder(&spec, about, progress)?;
     if let Some(why) = unfair(&fair, disorder, requirements) {
@@ -251,12 +251,14 @@ fn judge(
     }))
 }
 
-fn unfair(report: &Report, disorder: (u64, u64), requirements: &Requirements) -> Option<LeftOut> {
+fn unfair(report: &Report, disorder: (u64, u64), requirements: &Requirements) -> Option<ExclusionReason> {
     let most = 2 * (requirements.sites as u64 - 1);
     let bypass = report.fairness.max_bypass;
     match (requirements.fairness, disorder) {
-        (Fairness::Strict, (inversions @ 1.., entries)) => Some(LeftOut::OutOfOrder { inversions, entries }),
-        (Fairness::Fifo, _) if bypass > most => Some(LeftOut::Bypasses { bypass, most }),
+        (Fairness::Strict, (inversions @ 1.., entries)) => {
+            Some(ExclusionReason::OutOfOrder { inversions, entries })
+        }
+        (Fairness::Fifo, _) if bypass > most => Some(ExclusionReason::Bypasses { bypass, most }),
         _ => None,
     }
 }

@@ -5,14 +5,14 @@
 
 use crate::algorithm;
 use crate::simulator::figures;
+use crate::simulator::run_spec::RunSpec;
 use crate::simulator::runner::{Error, Progress};
 use crate::simulator::scenario::Scenario;
 use crate::simulator::spec::{LoadSpec, Spec};
-use crate::simulator::time::Time;
-use crate::trace::Story;
+use crate::trace::recording::{Limits, Step, record_run};
 use crate::usage::UsageError;
 use lockkeeper_core::registry::{self, Entry};
-use lockkeeper_core::{About, Purpose, Word};
+use lockkeeper_core::{About, MessageKind, Purpose};
 
 /// The parsed header of an algorithm's source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,17 +103,39 @@ pub struct Kind {
 
 /// A small run, step by step.
 #[derive(Clone, Debug)]
-pub struct Tale {
+pub struct AnnotatedRun {
     /// The title of the run.
     pub title: String,
     /// What to look at in it.
     pub about: String,
-    /// The time and sentence of each step.
-    pub lines: Vec<(Time, String)>,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// The lines of the algorithm's pseudo-code, to which the steps refer.
+    pub code: Vec<&'static str>,
     /// How the run ended.
     pub ending: String,
     /// The command that draws the run.
     pub draw: String,
+}
+
+/// A small run is shorter than this.
+const LIMITS: Limits = Limits { processes: 100, steps: 10_000, messages: 10_000 };
+
+impl AnnotatedRun {
+    /// Runs it once.
+    pub fn of(title: String, about: String, run: &RunSpec) -> Result<Self, Error> {
+        let mut recording = record_run(run, 1, LIMITS, &Progress::default())?;
+        let ending = match recording.wrong.first() {
+            Some(violation) => violation.to_string(),
+            None => format!("{}; every property held.", recording.summary),
+        };
+        // The first step is the start; only an initial holder or leader makes it say something.
+        if recording.steps.first().is_some_and(|start| start.say.is_empty()) {
+            recording.steps.remove(0);
+        }
+        let draw = format!("{} --trace {}.svg", run.command(1), run.system().algorithm);
+        Ok(Self { title, about, steps: recording.steps, code: recording.code, ending, draw })
+    }
 }
 
 /// The explanation of an algorithm.
@@ -128,42 +150,39 @@ pub struct Explanation {
     /// Its rules. Each is the rest of a sentence that starts with the site's name.
     pub rules: Vec<&'static str>,
     /// A small run.
-    pub tale: Tale,
+    pub run: AnnotatedRun,
 }
 
 /// Explains an algorithm.
 pub fn explain(slug: &str) -> Result<Explanation, Error> {
     let entry = registry::find(slug).ok_or_else(|| UsageError::UnknownAlgorithm { name: slug.into() })?;
     let algorithm = algorithm::find(slug).expect("every entry of the registry is an algorithm");
-    let kind = |word: &Word| Kind { name: word.name, only_on_exit: word.purpose == Purpose::Exit };
+    let kind = |kind: &MessageKind| Kind { name: kind.name, only_on_exit: kind.purpose == Purpose::Exit };
     Ok(Explanation {
         about: entry.about,
         header: Header::parse(entry.source),
-        messages: algorithm.words().iter().map(kind).collect(),
+        messages: algorithm.kinds().iter().map(kind).collect(),
         rules: algorithm.rules(),
-        tale: tale(entry)?,
+        run: annotated_run(entry)?,
     })
 }
 
 /// The first figure of the algorithm, or three sites that request at the same time.
-fn tale(entry: &Entry) -> Result<Tale, Error> {
+fn annotated_run(entry: &Entry) -> Result<AnnotatedRun, Error> {
     let slug = entry.about.slug;
     let figure = figures::ALL
         .iter()
         .filter_map(|figure| Scenario::parse(figure.name, figure.text).ok())
         .find(|scenario| scenario.spec.algorithm == slug);
-    let (title, about, spec) = match figure {
-        Some(scenario) => (scenario.title, scenario.about, scenario.spec),
-        None => ("Three sites ask at the same time".into(), String::new(), burst(slug)),
-    };
-    let mut story = Story::default();
-    let report = crate::simulator::runner::trace(&spec, 1, &mut story, &Progress::default())?;
-    let ending = match report.violations.first() {
-        Some(found) => found.violation.to_string(),
-        None => format!("{} entries, {} messages; every property held.", report.entries, report.messages),
-    };
-    let draw = format!("{} --trace {slug}.svg", spec.command(1));
-    Ok(Tale { title, about, lines: story.lines, ending, draw })
+    match figure {
+        Some(scenario) => {
+            AnnotatedRun::of(scenario.title.clone(), scenario.about.clone(), &scenario.run_spec())
+        }
+        None => {
+            let run = RunSpec::MutualExclusion(burst(slug));
+            AnnotatedRun::of("Three sites ask at the same time".into(), String::new(), &run)
+        }
+    }
 }
 
 fn burst(slug: &str) -> Spec {

@@ -11,7 +11,7 @@ use crate::simulator::run::Outcome;
 use crate::simulator::runner::{self, Error, Progress};
 use crate::simulator::spec::{LoadSpec, Spec};
 use crate::simulator::time::Time;
-use crate::trace::{Record, Sink, What};
+use crate::trace::{EventKind, Record, Sink};
 use crate::usage::UsageError;
 use lockkeeper_core::mutex::{Channels, Family};
 use lockkeeper_core::{About, Sharing, registry};
@@ -22,7 +22,7 @@ use std::io;
 /// A property that an algorithm may satisfy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Question {
+pub enum ComparedProperty {
     /// Conflicting holds never overlap.
     MutualExclusion,
     /// Some site always enters.
@@ -39,7 +39,7 @@ pub enum Question {
     WithoutFifo,
 }
 
-impl Question {
+impl ComparedProperty {
     /// All properties, in the order of the columns.
     pub const ALL: [Self; 7] = [
         Self::MutualExclusion,
@@ -105,7 +105,7 @@ pub enum Answer {
     NotAsked,
 }
 
-/// The results of an algorithm, in the order of [`Question::ALL`].
+/// The results of an algorithm, in the order of [`ComparedProperty::ALL`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The slug of the algorithm.
@@ -113,7 +113,7 @@ pub struct Finding {
     /// The channels on which it was run.
     pub channels: Channels,
     /// The results.
-    pub answers: Vec<(Question, Answer)>,
+    pub answers: Vec<(ComparedProperty, Answer)>,
 }
 
 /// Number of seeds of each trial.
@@ -141,17 +141,17 @@ fn finding(about: &'static About, progress: &Progress) -> Result<Finding, Error>
     let trials = trials(about.slug, fifo);
     let runs = run_all(&trials, progress)?;
     let reordered = if fifo { run_all(&self::trials(about.slug, false), progress)? } else { Vec::new() };
-    let answer = |question| -> Result<(Question, Answer), Error> {
-        let answer = match question {
-            Question::WithoutFifo if !fifo => Answer::NotAsked,
-            Question::WithoutFifo => judge(question, &reordered),
-            Question::ArrivalOrder if about.family != Family::Coordinator => Answer::NotAsked,
-            Question::ArrivalOrder => by_arrival(&trials, progress)?,
-            _ => judge(question, &runs),
+    let answer = |compared| -> Result<(ComparedProperty, Answer), Error> {
+        let answer = match compared {
+            ComparedProperty::WithoutFifo if !fifo => Answer::NotAsked,
+            ComparedProperty::WithoutFifo => judge(compared, &reordered),
+            ComparedProperty::ArrivalOrder if about.family != Family::Coordinator => Answer::NotAsked,
+            ComparedProperty::ArrivalOrder => by_arrival(&trials, progress)?,
+            _ => judge(compared, &runs),
         };
-        Ok((question, answer))
+        Ok((compared, answer))
     };
-    let answers = Question::ALL.into_iter().map(answer).collect::<Result<_, Error>>()?;
+    let answers = ComparedProperty::ALL.into_iter().map(answer).collect::<Result<_, Error>>()?;
     Ok(Finding { algorithm: about.slug.into(), channels: about.channels, answers })
 }
 
@@ -179,10 +179,10 @@ fn run_all(trials: &[Spec], progress: &Progress) -> Result<Vec<Trial>, Error> {
     trials.iter().map(run).collect()
 }
 
-fn judge(question: Question, trials: &[Trial]) -> Answer {
+fn judge(compared: ComparedProperty, trials: &[Trial]) -> Answer {
     let all =
         trials.iter().flat_map(|(spec, runs)| runs.iter().zip(1..).map(move |(run, seed)| (spec, seed, run)));
-    let broken: Vec<_> = all.clone().filter(|(_, _, run)| question.broken(run) > 0).collect();
+    let broken: Vec<_> = all.clone().filter(|(_, _, run)| compared.broken(run) > 0).collect();
     let of = all.count() as u64;
     match broken.first() {
         None => Answer::Held { runs: of },
@@ -190,19 +190,21 @@ fn judge(question: Question, trials: &[Trial]) -> Answer {
             runs: broken.len() as u64,
             of,
             witness: spec.command(*seed),
-            what: describe(question, run),
+            what: describe(compared, run),
         },
     }
 }
 
-fn describe(question: Question, run: &Outcome) -> String {
-    let property = match question {
-        Question::TimestampOrder => {
-            return format!("{} entries out of timestamp order", question.broken(run));
+fn describe(compared: ComparedProperty, run: &Outcome) -> String {
+    let property = match compared {
+        ComparedProperty::TimestampOrder => {
+            return format!("{} entries out of timestamp order", compared.broken(run));
         }
-        Question::CausalOrder => return format!("{} entries out of causal order", question.broken(run)),
-        Question::NoDeadlock => Property::NoDeadlock,
-        Question::NoStarvation => Property::NoStarvation,
+        ComparedProperty::CausalOrder => {
+            return format!("{} entries out of causal order", compared.broken(run));
+        }
+        ComparedProperty::NoDeadlock => Property::NoDeadlock,
+        ComparedProperty::NoStarvation => Property::NoStarvation,
         _ => Property::MutualExclusion,
     };
     let violation = run.violations.iter().find(|violation| property.is_violated_by(violation.property));
@@ -248,10 +250,10 @@ struct Arrivals {
 impl Sink for Arrivals {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         match record.what {
-            What::Receive { from, message, .. } if message.to_string().starts_with("ENTER") => {
+            EventKind::Receive { from, message, .. } if message.to_string().starts_with("ENTER") => {
                 self.waiting.push_back(from);
             }
-            What::Enter { .. } => {
+            EventKind::Enter { .. } => {
                 let place = self.waiting.iter().position(|site| *site == record.site);
                 self.out_of_order += u64::from(place != Some(0));
                 place.and_then(|place| self.waiting.remove(place));

@@ -7,7 +7,7 @@ use lockkeeper_core::election::{About, Case, Setup};
 use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::settings::{OptionsError, Settings};
 use lockkeeper_core::{
-    Campaign, Elected, Election, Field, Out, Protocol, Rules, Site, SiteId, Vocabulary, Word,
+    Campaign, Elected, Election, Field, MessageKind, MessageKinds, Out, Protocol, Rules, Site, SiteId,
 };
 use std::any::Any;
 use std::fmt;
@@ -21,10 +21,13 @@ pub trait ElectionAlgorithm: fmt::Debug + Send + Sync {
     fn about(&self) -> &'static About;
 
     /// The kinds of messages.
-    fn words(&self) -> &'static [Word];
+    fn kinds(&self) -> &'static [MessageKind];
 
     /// The sentence of the rule with this index; `None` after the last one.
     fn rule(&self, index: usize) -> Option<&'static str>;
+
+    /// The name of the rule with this index; `None` after the last one.
+    fn rule_name(&self, index: usize) -> Option<&'static str>;
 
     /// See [`Election::cases`].
     fn cases(&self, sites: usize) -> Vec<Case>;
@@ -118,12 +121,16 @@ impl<E: Election> ElectionAlgorithm for Typed<E> {
         const { &E::ABOUT }
     }
 
-    fn words(&self) -> &'static [Word] {
-        <E as Protocol>::Message::WORDS
+    fn kinds(&self) -> &'static [MessageKind] {
+        <E as Protocol>::Message::KINDS
     }
 
     fn rule(&self, index: usize) -> Option<&'static str> {
         <E as Protocol>::Rule::ALL.get(index).map(|rule| rule.sentence())
+    }
+
+    fn rule_name(&self, index: usize) -> Option<&'static str> {
+        <E as Protocol>::Rule::ALL.get(index).map(|rule| rule.name())
     }
 
     fn cases(&self, sites: usize) -> Vec<Case> {
@@ -131,7 +138,7 @@ impl<E: Election> ElectionAlgorithm for Typed<E> {
     }
 
     fn with_defaults(&self) -> Arc<dyn ConfiguredElection> {
-        Arc::new(With::<E>(E::Options::default()))
+        Arc::new(WithOptions::<E>(E::Options::default()))
     }
 
     fn configure(
@@ -139,13 +146,13 @@ impl<E: Election> ElectionAlgorithm for Typed<E> {
         settings: &mut Settings,
         sites: usize,
     ) -> Result<Arc<dyn ConfiguredElection>, OptionsError> {
-        Ok(Arc::new(With::<E>(E::options(settings, sites)?)))
+        Ok(Arc::new(WithOptions::<E>(E::options(settings, sites)?)))
     }
 }
 
-struct With<E: Election>(E::Options);
+struct WithOptions<E: Election>(E::Options);
 
-impl<E: Election> ConfiguredElection for With<E> {
+impl<E: Election> ConfiguredElection for WithOptions<E> {
     fn algorithm(&self) -> &'static dyn ElectionAlgorithm {
         of::<E>()
     }

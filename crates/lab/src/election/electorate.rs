@@ -75,7 +75,7 @@ impl Electorate {
     }
 
     /// The violation in a step of a site: it becomes leader although a higher site is up.
-    pub fn usurps(&self, site: SiteId, actions: &Actions<Elected>) -> Option<String> {
+    pub fn leader_violation(&self, site: SiteId, actions: &Actions<Elected>) -> Option<String> {
         let leads = actions.outputs.contains(&Elected(site));
         let highest = self.live().next_back().filter(|&highest| leads && highest > site)?;
         Some(format!("{site} comes to lead although {highest} is up"))

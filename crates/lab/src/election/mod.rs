@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`algorithm`] | an election as a value: the other modules are compiled once, not once per election |
 //! | [`electorate`] | the sites and their steps, without time; the properties |
-//! | [`sim`] | one run in virtual time |
+//! | [`sim`] | one run in virtual time; messages and timers may be left to its script |
 //! | [`report`] | the report of runs |
 //! | [`model`] | elections as models for the explorer: every order of events in a small system |
 //! | [`cost`] | the cost in the papers' cases, measured |
@@ -30,7 +30,7 @@ use crate::simulator::spec::{Action, MOST_SITES, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Sink, Tracer};
 use crate::usage::UsageError;
-use algorithm::ConfiguredElection;
+use algorithm::{ConfiguredElection, ElectionAlgorithm};
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{SiteId, registry};
 use report::Run;
@@ -68,15 +68,16 @@ impl ElectionSpec {
 
 /// Runs an election with successive seeds on all cores. The report does not depend on the number of cores.
 pub fn elect(spec: &ElectionSpec, seed: u64, seeds: u64) -> Result<Report, Error> {
-    let election = configure(spec)?;
+    let election = configure(spec, algorithm::find)?;
     let one = |offset: usize| Sim::new(spec, &*election, seed + offset as u64, None).run().0;
     let runs = parallel::map(seeds.min(u64::MAX - seed) as usize, &one);
     Ok(report(spec, &*election, seed, runs))
 }
 
-/// Runs an election once and passes every event to `sink`.
+/// Runs an election, or a mutant of one, once and passes every event to `sink`.
 pub fn trace(spec: &ElectionSpec, seed: u64, sink: &mut dyn Sink) -> Result<Report, Error> {
-    let election = configure(spec)?;
+    let election = configure(spec, algorithm::find_with_mutants)?;
+    sink.command(&spec.command(seed)).map_err(Error::Trace)?;
     let sites = spec.system.sites;
     let tracer = Tracer::new(sink, Names { sites }, sites);
     let (run, traced) = Sim::new(spec, &*election, seed, Some(tracer)).run();
@@ -85,7 +86,10 @@ pub fn trace(spec: &ElectionSpec, seed: u64, sink: &mut dyn Sink) -> Result<Repo
 }
 
 /// Validates a spec; returns the election with the options from the spec's settings.
-fn configure(spec: &ElectionSpec) -> Result<Arc<dyn ConfiguredElection>, Error> {
+fn configure(
+    spec: &ElectionSpec,
+    find: impl Fn(&str) -> Option<&'static dyn ElectionAlgorithm>,
+) -> Result<Arc<dyn ConfiguredElection>, Error> {
     let system = &spec.system;
     let sites = system.sites;
     if sites == 0 || sites > MOST_SITES {
@@ -95,7 +99,7 @@ fn configure(spec: &ElectionSpec) -> Result<Arc<dyn ConfiguredElection>, Error> 
         let known = registry::ELECTIONS.iter().map(|entry| entry.about.slug).collect();
         UsageError::UnknownElection { name: system.algorithm.clone(), known }
     };
-    let algorithm = algorithm::find(&system.algorithm).ok_or_else(unknown)?;
+    let algorithm = find(&system.algorithm).ok_or_else(unknown)?;
     let mut settings = Settings::new(system.settings.iter().cloned());
     let election = algorithm.configure(&mut settings, sites).map_err(UsageError::from)?;
     settings.nothing_left().map_err(UsageError::from)?;
@@ -109,5 +113,5 @@ fn configure(spec: &ElectionSpec) -> Result<Arc<dyn ConfiguredElection>, Error> 
 }
 
 fn report(spec: &ElectionSpec, election: &dyn ConfiguredElection, seed: u64, runs: Vec<Run>) -> Report {
-    Report::new(spec, seed, election.algorithm().words(), runs)
+    Report::new(spec, seed, election.algorithm().kinds(), runs)
 }

@@ -9,13 +9,13 @@ use super::state::{Bounds, State, Timing};
 use crate::algorithm::{Message, Timer};
 use crate::checker::explore::intern::Interner;
 use crate::checker::explore::{Fairness, Goals, Model, Next, Worker};
-use crate::checker::mutual_exclusion::machine::Breach;
+use crate::checker::mutual_exclusion::machine::Violation;
 use crate::checker::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgress};
 use crate::property::Property;
 use crate::simulator::runner::Error;
 use crate::usage::UsageError;
 use lockkeeper_core::settings::Settings;
-use lockkeeper_core::{SiteId, Word};
+use lockkeeper_core::{MessageKind, SiteId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -53,7 +53,7 @@ fn explore(
     let model = || ElectionModel {
         bounds,
         start: State::new(election, &bounds),
-        words: election.algorithm().words(),
+        kinds: election.algorithm().kinds(),
         tables: Mutex::default(),
         only: spec.only,
         rested: rested.clone(),
@@ -63,6 +63,7 @@ fn explore(
         ..CheckReport::new(spec, ModelKind::Election, system(&bounds), progress)
     };
     let mut report = checker::explore(spec, false, model, report, go_on);
+    report.counterexample = report.counterexample.map(|found| found.replayed_election(spec, bounds.fifo));
     if report.counterexample.is_none() && !rested.load(Ordering::Relaxed) {
         report.never_fired.push("the system comes to rest".into());
     }
@@ -91,7 +92,7 @@ fn system(bounds: &Bounds) -> String {
 pub struct ElectionModel {
     bounds: Bounds,
     start: State,
-    words: &'static [Word],
+    kinds: &'static [MessageKind],
     tables: Mutex<Tables>,
     only: Option<Property>,
     /// Set when a state at rest is expanded.
@@ -103,7 +104,7 @@ pub struct ElectionModel {
 pub struct Order {
     /// The index among the successors.
     index: usize,
-    duty: Option<u64>,
+    fair_action: Option<u64>,
 }
 
 impl Model for ElectionModel {
@@ -137,7 +138,7 @@ pub struct Expander<'m> {
 
 impl Worker for Expander<'_> {
     type Action = Order;
-    type Breach = Breach;
+    type Violation = Violation;
     type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
@@ -150,13 +151,13 @@ impl Worker for Expander<'_> {
         &mut self,
         state: &[u32],
         _tallies: &[u8],
-        found: &mut impl FnMut(Next<'_, Order, Breach>),
-    ) -> Option<Breach> {
+        found: &mut impl FnMut(Next<'_, Order, Violation>),
+    ) -> Option<Violation> {
         self.model.expand(state, found)
     }
 
-    fn property(breach: &Breach) -> Property {
-        breach.property
+    fn property(violation: &Violation) -> Property {
+        violation.property
     }
 
     fn describe(&mut self, from: &[u32], action: &Order) -> Vec<String> {
@@ -167,13 +168,13 @@ impl Worker for Expander<'_> {
         Goals::from(!self.model.unpack(state).0.is_at_rest())
     }
 
-    fn duty(&self, action: &Order) -> Option<u64> {
-        action.duty
+    fn fair_action(&self, action: &Order) -> Option<u64> {
+        action.fair_action
     }
 
-    fn unreached(&self, _goal: usize) -> Breach {
+    fn unreached(&self, _goal: usize) -> Violation {
         let what = "from here on it never comes to rest".to_string();
-        Breach { property: Property::Termination, sites: Vec::new(), what }
+        Violation { property: Property::Termination, sites: Vec::new(), what }
     }
 }
 
@@ -273,23 +274,23 @@ impl ElectionModel {
     }
 
     /// Passes every successor to `found`; returns the violation in the state itself, if there is one.
-    fn expand(&self, row: &[u32], found: &mut dyn FnMut(Next<'_, Order, Breach>)) -> Option<Breach> {
+    fn expand(&self, row: &[u32], found: &mut dyn FnMut(Next<'_, Order, Violation>)) -> Option<Violation> {
         let (state, opening) = self.unpack(row);
         let mut next = Vec::new();
-        let breach = |property, what| Breach { property, sites: Vec::new(), what };
-        for (index, to) in state.successors(opening, &self.bounds, self.words).into_iter().enumerate() {
+        let violation = |property, what| Violation { property, sites: Vec::new(), what };
+        for (index, to) in state.successors(opening, &self.bounds, self.kinds).into_iter().enumerate() {
             let wrong = to.wrong.filter(|_| self.checks(Property::HighestLeads));
             // A crash, or an election that a site starts spontaneously, need not follow any event.
-            let duty = match &to.events[..] {
-                [event] => event.duty(self.bounds.fifo),
+            let fair_action = match &to.events[..] {
+                [event] => event.fair_action(self.bounds.fifo),
                 _ => None,
             };
             self.pack(&to.state, to.opening, Some((&state, row)), &mut next);
             found(Next {
-                action: Order { index, duty },
+                action: Order { index, fair_action },
                 state: &next,
                 tallies: &[],
-                breach: wrong.map(|what| breach(Property::HighestLeads, what)),
+                violation: wrong.map(|what| violation(Property::HighestLeads, what)),
                 beyond: false,
             });
         }
@@ -300,13 +301,14 @@ impl ElectionModel {
         let disagreement = state.electorate.agreement().err();
         disagreement
             .filter(|_| self.checks(Property::Agreement))
-            .map(|disagreement| breach(Property::Agreement, disagreement.to_string()))
+            .map(|disagreement| violation(Property::Agreement, disagreement.to_string()))
     }
 
-    /// The sentences for the events that lead to a successor.
+    /// The lines of a scenario for the events that lead to a successor.
     fn describe(&self, row: &[u32], index: usize) -> Vec<String> {
         let (state, opening) = self.unpack(row);
-        let mut successors = state.successors(opening, &self.bounds, self.words);
-        successors.swap_remove(index).events.iter().map(ToString::to_string).collect()
+        let mut successors = state.successors(opening, &self.bounds, self.kinds);
+        // Only the first event can be the expiry of a timer, so that no other line depends on the state.
+        successors.swap_remove(index).events.iter().map(|event| event.line(&state)).collect()
     }
 }

@@ -4,7 +4,7 @@ use super::ElectionSpec;
 use crate::algorithm::Message;
 use crate::property::Property;
 use crate::simulator::time::Time;
-use lockkeeper_core::{SiteId, Word};
+use lockkeeper_core::{MessageKind, SiteId};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,19 +13,19 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Number of messages, by type.
-    pub by_word: Vec<u64>,
+    pub by_kind: Vec<u64>,
     /// Total size of the messages, in bytes.
     pub bytes: u64,
     /// The sites that became leader, each with the time.
     pub announced: Vec<Announced>,
     /// The elections: from the first message without agreement until agreement.
-    pub elections: Vec<Took>,
+    pub elections: Vec<ElectionDuration>,
     /// The leader at the end, if all sites agree.
     pub leader: Option<SiteId>,
     /// The state of each site at the end.
     pub outcome: Vec<Outcome>,
     /// The violations.
-    pub breaches: Vec<Breach>,
+    pub violations: Vec<Violation>,
     /// Number of events.
     pub events: u64,
     /// The duration, in virtual time.
@@ -33,23 +33,23 @@ pub struct Run {
 }
 
 impl Run {
-    pub(super) fn new(sites: usize, words: usize) -> Self {
+    pub(super) fn new(sites: usize, kinds: usize) -> Self {
         let outcome = |site| Outcome { site, up: true, leader: None, since: None };
         Self {
-            by_word: vec![0; words],
+            by_kind: vec![0; kinds],
             bytes: 0,
             announced: Vec::new(),
             elections: Vec::new(),
             leader: None,
             outcome: SiteId::all(sites).map(outcome).collect(),
-            breaches: Vec::new(),
+            violations: Vec::new(),
             events: 0,
             end: Time::ZERO,
         }
     }
 
     pub(super) fn count(&mut self, message: &Message) {
-        self.by_word[message.word()] += 1;
+        self.by_kind[message.kind()] += 1;
         self.bytes += message.bytes();
     }
 
@@ -71,7 +71,7 @@ pub struct Announced {
 
 /// The duration of an election.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Took {
+pub struct ElectionDuration {
     /// The time of the first message sent without agreement.
     pub from: Time,
     /// The time of agreement.
@@ -95,7 +95,7 @@ pub struct Outcome {
 
 /// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Breach {
+pub struct Violation {
     /// The violated property.
     pub property: Property,
     /// The time of the violation.
@@ -104,9 +104,9 @@ pub struct Breach {
     pub what: String,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} T: {}", self.property.breach(), self.at, self.what)
+        write!(f, "{} at {} T: {}", self.property.violation_name(), self.at, self.what)
     }
 }
 
@@ -146,7 +146,7 @@ pub struct Report {
     /// In the first run: the sites that became leader, each with the time.
     pub announced: Vec<Announced>,
     /// In the first run: the elections.
-    pub elections: Vec<Took>,
+    pub elections: Vec<ElectionDuration>,
     /// In the first run: the state of each site at the end.
     pub outcome: Vec<Outcome>,
     /// The violations, each with the command that reproduces it.
@@ -175,17 +175,18 @@ pub struct Found {
     pub seed: u64,
     /// The violation.
     #[serde(flatten)]
-    pub breach: Breach,
+    pub violation: Violation,
     /// The command that reproduces it.
     pub reproduce: String,
 }
 
 impl Report {
-    pub(super) fn new(spec: &ElectionSpec, seed: u64, words: &[Word], runs: Vec<Run>) -> Self {
+    pub(super) fn new(spec: &ElectionSpec, seed: u64, kinds: &[MessageKind], runs: Vec<Run>) -> Self {
         let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum();
-        let by_word = |word: usize| runs.iter().map(|run| run.by_word[word]).sum::<u64>();
+        let by_kind = |kind: usize| runs.iter().map(|run| run.by_kind[kind]).sum::<u64>();
         let held = |property| {
-            let broke = runs.iter().flat_map(|run| &run.breaches).any(|breach| breach.property == property);
+            let broke =
+                runs.iter().flat_map(|run| &run.violations).any(|violation| violation.property == property);
             if broke { "violated" } else { "held" }
         };
         let times: Vec<f64> = runs.iter().filter_map(Run::time_to_agreement).map(Time::as_t).collect();
@@ -194,8 +195,12 @@ impl Report {
             *leaders.entry(leader.to_string()).or_default() += 1;
         }
         let found = |(run, seed): (&Run, u64)| {
-            let of = |breach: &Breach| Found { seed, breach: breach.clone(), reproduce: spec.command(seed) };
-            run.breaches.iter().map(of).collect::<Vec<_>>()
+            let of = |violation: &Violation| Found {
+                seed,
+                violation: violation.clone(),
+                reproduce: spec.command(seed),
+            };
+            run.violations.iter().map(of).collect::<Vec<_>>()
         };
         let first = runs.first();
         Self {
@@ -204,8 +209,8 @@ impl Report {
             sites: spec.system.sites,
             seed,
             seeds: runs.len() as u64,
-            messages: sum(|run| run.by_word.iter().sum()),
-            by_message: words.iter().enumerate().map(|(at, word)| (word.name, by_word(at))).collect(),
+            messages: sum(|run| run.by_kind.iter().sum()),
+            by_message: kinds.iter().enumerate().map(|(at, kind)| (kind.name, by_kind(at))).collect(),
             bytes: sum(|run| run.bytes),
             time_to_agreement: (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64),
             leaders,

@@ -3,26 +3,30 @@
 //! An election has no load, no entries and no measured window. Everything else is shared with the simulator
 //! of mutual exclusion: queue, network, detectors, scripts, traces.
 
+mod by_hand;
+
 use super::ElectionSpec;
 use super::algorithm::ConfiguredElection;
 use super::electorate::Electorate;
-use super::report::{Breach, Run, Took};
+use super::report::{ElectionDuration, Run, Violation};
 use crate::algorithm::{Actions, Event as Cause, Message, Timer};
 use crate::property::Property;
 use crate::simulator::detector::Detector;
 use crate::simulator::network::Network;
 use crate::simulator::queue::Queue;
-use crate::simulator::spec::{Action, Scripted};
+use crate::simulator::spec::{Action, MessageSelector, Scripted};
 use crate::simulator::time::Time;
-use crate::trace::{Arrival, Held, Sent, SiteState, Stage, Stamp, Tracer, What};
+use crate::trace::{Arrival, EventKind, Held, Sent, SiteState, Stage, Stamp, Tracer};
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{Campaign, Elected, Mode, Phase, SiteId};
 use slab::Slab;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 
 /// The maximum number of events per pair of sites. A longer run is assumed to be infinite.
 const MOST_EVENTS_PER_PAIR: u64 = 2_000;
 
+#[derive(Clone)]
 struct Flight {
     from: SiteId,
     to: SiteId,
@@ -63,6 +67,12 @@ pub struct Sim<'a> {
     tracer: Option<Tracer<'a>>,
     queue: Queue<Event>,
     flights: Slab<Flight>,
+    /// Messages that wait for the script to deliver them, oldest first.
+    held: Vec<usize>,
+    /// The script's instructions for messages not sent yet: a delay, or `None` to lose the message.
+    overrides: Vec<(MessageSelector, Option<Time>)>,
+    /// Where the script delivers messages: pairs of a site and a crashed one that it has not suspected yet.
+    unnoticed: BTreeSet<(SiteId, SiteId)>,
     /// For each paused site, the events that wait for it.
     paused: Vec<Option<Vec<Event>>>,
     busy_until: Vec<Time>,
@@ -95,6 +105,9 @@ impl<'a> Sim<'a> {
             tracer,
             queue: Queue::default(),
             flights: Slab::new(),
+            held: Vec::new(),
+            overrides: Vec::new(),
+            unnoticed: BTreeSet::new(),
             paused: vec![None; sites],
             busy_until: vec![Time::ZERO; sites],
             timers: vec![Vec::new(); sites],
@@ -103,7 +116,7 @@ impl<'a> Sim<'a> {
             foreground: 0,
             last_foreground: Time::ZERO,
             unsettled_since: None,
-            run: Run::new(sites, election.algorithm().words().len()),
+            run: Run::new(sites, election.algorithm().kinds().len()),
             spec,
         };
         sim.plan_start();
@@ -113,7 +126,7 @@ impl<'a> Sim<'a> {
     fn plan_start(&mut self) {
         let leader = self.electorate.live().next_back();
         if let Some(leader) = leader {
-            self.trace_bare(leader, What::Elected { leader });
+            self.trace_bare(leader, EventKind::Elected { leader });
         }
         for index in 0..self.script.len() {
             self.plan(self.script[index].at, Event::Script(index));
@@ -149,7 +162,7 @@ impl<'a> Sim<'a> {
             goes_on = self.show();
             if self.run.events > most {
                 let what = format!("after {most} events messages are still being sent");
-                self.breach(Property::Termination, what);
+                self.violate(Property::Termination, what);
                 break;
             }
         }
@@ -170,7 +183,9 @@ impl<'a> Sim<'a> {
     fn judge(&mut self) {
         match self.electorate.agreement() {
             Ok(leader) => self.run.leader = Some(leader),
-            Err(disagreement) => self.breach(Property::Agreement, disagreement.to_string()),
+            // A run that is driven by hand can end while sites still have to react.
+            Err(_) if self.spec.system.by_hand && !self.is_at_rest() => {}
+            Err(disagreement) => self.violate(Property::Agreement, disagreement.to_string()),
         }
         for (outcome, site) in self.run.outcome.iter_mut().zip(SiteId::all(self.electorate.len())) {
             outcome.up = self.electorate.is_up(site);
@@ -178,9 +193,9 @@ impl<'a> Sim<'a> {
         }
     }
 
-    fn breach(&mut self, property: Property, what: String) {
-        if self.run.breaches.iter().all(|known| known.property != property) {
-            self.run.breaches.push(Breach { property, at: self.now, what });
+    fn violate(&mut self, property: Property, what: String) {
+        if self.run.violations.iter().all(|known| known.property != property) {
+            self.run.violations.push(Violation { property, at: self.now, what });
         }
     }
 
@@ -192,18 +207,14 @@ impl<'a> Sim<'a> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive(place) => self.arrive(place),
-            Event::Campaign(site) => {
-                if self.can_act(site, event) {
-                    self.step(site, &Cause::Input(Campaign), What::Campaign);
-                }
-            }
+            Event::Campaign(site) => self.campaign(site),
             Event::Timer { site, generation } => {
                 let is_armed =
                     |timers: &[(_, u64)]| timers.iter().position(|(_, known)| *known == generation);
                 let Some(place) = is_armed(&self.timers[site.index()]) else { return };
                 if self.can_act(site, event) {
                     let (timer, _) = self.timers[site.index()].swap_remove(place);
-                    self.step(site, &Cause::Timer(timer), What::Timer);
+                    self.step(site, &Cause::Timer(timer), EventKind::Timer);
                 }
             }
             Event::Script(index) => {
@@ -245,7 +256,8 @@ impl<'a> Sim<'a> {
     }
 
     fn suspect(&mut self, site: SiteId, suspect: SiteId) {
-        self.step(site, &Cause::Suspect(suspect), What::Suspect { suspect });
+        self.unnoticed.remove(&(site, suspect));
+        self.step(site, &Cause::Suspect(suspect), EventKind::Suspect { suspect });
     }
 
     fn heartbeat(&mut self, site: SiteId) {
@@ -302,13 +314,13 @@ impl<'a> Sim<'a> {
     }
 
     /// Takes a step that is not caused by a message.
-    fn step(&mut self, site: SiteId, cause: &Cause<Campaign>, what: What<'_>) {
+    fn step(&mut self, site: SiteId, cause: &Cause<Campaign>, what: EventKind<'_>) {
         let actions = self.electorate.step(site, cause);
         self.after_step(site, actions, what);
     }
 
     /// Traces a step that was not caused by a message, and carries out its actions.
-    fn after_step(&mut self, site: SiteId, actions: Actions<Elected>, what: What<'_>) {
+    fn after_step(&mut self, site: SiteId, actions: Actions<Elected>, what: EventKind<'_>) {
         if let Some(tracer) = &mut self.tracer {
             let (why, sends) = step_in_words(self.election, &actions);
             tracer.local(self.now, site, what, &why, &sends);
@@ -318,8 +330,8 @@ impl<'a> Sim<'a> {
 
     /// Carries out the actions of a step.
     fn settle(&mut self, site: SiteId, actions: Actions<Elected>) {
-        if let Some(what) = self.electorate.usurps(site, &actions) {
-            self.breach(Property::HighestLeads, what);
+        if let Some(what) = self.electorate.leader_violation(site, &actions) {
+            self.violate(Property::HighestLeads, what);
         }
         self.measure_agreement(!actions.sends.is_empty());
         let mut stamp = None;
@@ -340,7 +352,7 @@ impl<'a> Sim<'a> {
             if leader == site {
                 self.run.announced.push(super::report::Announced { at: self.now, site });
             }
-            self.trace_bare(site, What::Elected { leader });
+            self.trace_bare(site, EventKind::Elected { leader });
         }
         self.change_timers(site, actions.timers);
     }
@@ -349,21 +361,31 @@ impl<'a> Sim<'a> {
     fn measure_agreement(&mut self, sends: bool) {
         let agreed = self.electorate.agreement().is_ok();
         if agreed && let Some(from) = self.unsettled_since.take() {
-            self.run.elections.push(Took { from, to: self.now });
+            self.run.elections.push(ElectionDuration { from, to: self.now });
         } else if !agreed && sends {
             self.unsettled_since.get_or_insert(self.now);
         }
     }
 
     fn send(&mut self, flight: Flight) {
+        if self.spec.system.by_hand {
+            self.held.push(self.flights.insert(flight));
+            return;
+        }
+        if let Some(delay) = self.take_override(&flight) {
+            let place = self.flights.insert(flight);
+            return match delay {
+                Some(delay) => self.plan(self.now + delay, Event::Arrive(place)),
+                None => self.lose(place),
+            };
+        }
         let arrivals = self.arrivals(flight.from, flight.to);
         if arrivals.is_empty() {
             let place = self.flights.insert(flight);
             return self.lose(place);
         }
         for at in arrivals {
-            let copy = Flight { message: flight.message.clone(), stamp: flight.stamp.clone(), ..flight };
-            let place = self.flights.insert(copy);
+            let place = self.flights.insert(flight.clone());
             self.plan(at, Event::Arrive(place));
         }
     }
@@ -375,8 +397,10 @@ impl<'a> Sim<'a> {
             if let TimerChange::Arm { timer, after_milli_t } = change {
                 self.generation += 1;
                 self.timers[site.index()].push((timer, self.generation));
-                let at = self.now + Time::from_milli_t(after_milli_t);
-                self.plan(at, Event::Timer { site, generation: self.generation });
+                if !self.spec.system.timers_by_hand {
+                    let at = self.now + Time::from_milli_t(after_milli_t);
+                    self.plan(at, Event::Timer { site, generation: self.generation });
+                }
             }
         }
     }
@@ -387,15 +411,15 @@ impl<'a> Sim<'a> {
             Action::Recover(site) if !self.electorate.is_up(*site) => {
                 let actions = self.electorate.restart(self.election, *site);
                 self.busy_until[site.index()] = self.now;
-                self.after_step(*site, actions, What::Recover);
+                self.after_step(*site, actions, EventKind::Recover);
             }
             Action::Pause(site) if self.electorate.is_up(*site) => {
                 self.paused[site.index()].get_or_insert_default();
-                self.trace_bare(*site, What::Pause);
+                self.trace_bare(*site, EventKind::Pause);
             }
             Action::Resume(site) => {
                 if let Some(kept) = self.paused[site.index()].take() {
-                    self.trace_bare(*site, What::Resume);
+                    self.trace_bare(*site, EventKind::Resume);
                     kept.into_iter().for_each(|event| self.plan(self.now, event));
                 }
             }
@@ -407,19 +431,22 @@ impl<'a> Sim<'a> {
                 self.network.heal(left, right, self.now);
                 self.say("the cut heals");
             }
-            _ => {}
+            _ => self.act_by_hand(action),
         }
     }
 
     fn crash(&mut self, site: SiteId) {
         self.electorate.crash(site);
+        if self.spec.system.by_hand {
+            self.unnoticed.extend(self.electorate.live().map(|other| (other, site)));
+        }
         self.timers[site.index()].clear();
         for event in self.paused[site.index()].take().into_iter().flatten() {
             if let Event::Arrive(place) = event {
                 self.lose(place);
             }
         }
-        self.trace_bare(site, What::Crash);
+        self.trace_bare(site, EventKind::Crash);
         self.measure_agreement(false);
         let delay = self.spec.system.network.delay.typical();
         if let Some(delay) = self.detector.crash_noticed_after(delay) {
@@ -429,7 +456,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    fn trace_bare(&mut self, site: SiteId, what: What<'_>) {
+    fn trace_bare(&mut self, site: SiteId, what: EventKind<'_>) {
         if let Some(tracer) = &mut self.tracer {
             tracer.local(self.now, site, what, &[], &[]);
         }
@@ -462,7 +489,7 @@ impl Stage for Sim<'_> {
     }
 
     fn held(&self) -> Vec<Held> {
-        Vec::new()
+        self.held_messages()
     }
 }
 

@@ -19,8 +19,7 @@ use super::electorate::Electorate;
 use crate::algorithm::{self, Actions, Message, Timer};
 use foldhash::fast::FixedState;
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Campaign, Elected, SiteId, Word};
-use std::fmt;
+use lockkeeper_core::{Campaign, Elected, MessageKind, SiteId};
 use std::hash::BuildHasher as _;
 
 /// The assumption on timeouts.
@@ -81,25 +80,34 @@ pub(super) enum Event {
     Partition(Vec<SiteId>),
 }
 
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Event {
+    /// The event as a line of a scenario, without its time. `before` is the state in which it happens.
+    pub(super) fn line(&self, before: &State) -> String {
         match self {
-            Self::Campaign(site) => write!(f, "{site} misses the leader"),
-            Self::Deliver((from, to, message)) => write!(f, "{to} receives {message} from {from}"),
-            Self::Timer(site, _) => write!(f, "a timer of {site} runs out"),
-            Self::Notice(site, crashed) => write!(f, "{site} notices that {crashed} has crashed"),
-            Self::Crash(site) => write!(f, "{site} crashes"),
-            Self::Partition(apart) => write!(f, "{} cut off from the others", are(apart)),
+            Self::Campaign(site) => format!("{site} campaigns"),
+            Self::Deliver((from, to, message)) => format!("deliver {from}>{to} {message}"),
+            Self::Timer(site, timer) => {
+                let mut armed = before.armed.iter().filter(|(other, _)| other == site);
+                let place = armed.position(|(_, other)| other == timer).unwrap_or_default();
+                format!("{site} wakes {}", place + 1)
+            }
+            Self::Notice(site, crashed) => format!("{site} suspects {crashed}"),
+            Self::Crash(site) => format!("crash {site}"),
+            Self::Partition(apart) => {
+                let numbers = |sites: &mut dyn Iterator<Item = SiteId>| {
+                    sites.map(|site| site.number().to_string()).collect::<Vec<_>>().join(",")
+                };
+                let mut others = SiteId::all(before.electorate.len()).filter(|site| !apart.contains(site));
+                format!("cut {}|{}", numbers(&mut apart.iter().copied()), numbers(&mut others))
+            }
         }
     }
-}
 
-impl Event {
-    /// The duty of a fair run that the event performs. `None` if the event need not happen.
-    pub(super) fn duty(&self, fifo: bool) -> Option<u64> {
+    /// The fair action that the event takes. `None` if the event need not happen.
+    pub(super) fn fair_action(&self, fifo: bool) -> Option<u64> {
         let hash = FixedState::with_seed(0);
         match self {
-            // On a FIFO channel the duty is to deliver the head, independent of the message at the head.
+            // On a FIFO channel the fair action is to deliver the head, independent of the message at the head.
             Self::Deliver((from, to, _)) if fifo => Some(hash.hash_one((0, from, to))),
             Self::Deliver(flight) => Some(hash.hash_one((0, flight))),
             Self::Timer(site, timer) => Some(hash.hash_one((1, site, timer))),
@@ -107,12 +115,6 @@ impl Event {
             Self::Campaign(_) | Self::Crash(_) | Self::Partition(_) => None,
         }
     }
-}
-
-/// `S1 is`, `S1 and S2 are`.
-fn are(sites: &[SiteId]) -> String {
-    let names: Vec<String> = sites.iter().map(ToString::to_string).collect();
-    format!("{} {}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })
 }
 
 impl State {
@@ -135,9 +137,9 @@ impl State {
     }
 
     /// The possible events, except those that a site can initiate by itself at any time.
-    fn events(&self, bounds: &Bounds, words: &[Word]) -> Vec<Event> {
+    fn events(&self, bounds: &Bounds, kinds: &[MessageKind]) -> Vec<Event> {
         if bounds.timing == Timing::Synchronous
-            && let Some(ack) = self.under_way.iter().find(|(_, _, message)| is_ack(message, words))
+            && let Some(ack) = self.under_way.iter().find(|(_, _, message)| is_ack(message, kinds))
         {
             return vec![Event::Deliver(ack.clone())];
         }
@@ -220,7 +222,7 @@ impl State {
             }
         };
         let actions = self.electorate.step(site, &cause);
-        let wrong = self.electorate.usurps(site, &actions);
+        let wrong = self.electorate.leader_violation(site, &actions);
         self.settle(site, fifo, actions);
         (site, wrong)
     }
@@ -261,8 +263,8 @@ impl State {
 /// Whether a message only acknowledges another. Its receipt only disarms a timer, which cannot expire while
 /// the message is under way. With sufficiently long timeouts, every other event can therefore be moved after
 /// its receipt, and only that order is tried.
-fn is_ack(message: &Message, words: &[Word]) -> bool {
-    words[message.word()].name == "ACK"
+fn is_ack(message: &Message, kinds: &[MessageKind]) -> bool {
+    kinds[message.kind()].name == "ACK"
 }
 
 /// A possible next state.
@@ -279,10 +281,10 @@ pub(super) struct Successor {
 impl State {
     /// The possible next states. While no site has reacted to an event (`opening`), every site may start an
     /// election or crash; later, only the site that has taken a step.
-    pub(super) fn successors(&self, opening: bool, bounds: &Bounds, words: &[Word]) -> Vec<Successor> {
+    pub(super) fn successors(&self, opening: bool, bounds: &Bounds, kinds: &[MessageKind]) -> Vec<Successor> {
         let sites = SiteId::all(if opening { bounds.sites } else { 0 });
         let of_their_own = sites.flat_map(|site| self.own_events(site)).map(|event| (event, true));
-        let all = of_their_own.chain(self.events(bounds, words).into_iter().map(|event| (event, false)));
+        let all = of_their_own.chain(self.events(bounds, kinds).into_iter().map(|event| (event, false)));
         let mut successors = Vec::new();
         for (event, opening) in all {
             let mut left = vec![(self.clone(), Vec::new(), event)];

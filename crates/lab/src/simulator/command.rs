@@ -51,6 +51,9 @@ impl Spec {
 
     /// The command line that runs an election with this spec, these initiators and the given seed.
     pub(crate) fn election_command(&self, initiators: &[(SiteId, Time)], seed: u64) -> String {
+        if let Some(scenario) = &self.scenario {
+            return format!("lockkeeper sim --scenario {} --seed {seed}", quoted(scenario));
+        }
         let mut command = format!("lockkeeper sim --election {} --sites {}", self.algorithm, self.sites);
         let mut flag = |name: &str, value: &dyn ToString| {
             let _ = write!(command, " --{name} {}", quoted(&value.to_string()));

@@ -94,7 +94,7 @@ pub struct Counts {
     /// Number of entries.
     pub entries: u64,
     /// Number of messages by type, in the order of the protocol's list of types.
-    pub by_word: Vec<u64>,
+    pub by_kind: Vec<u64>,
     /// Total size of these messages, in bytes.
     pub bytes: u64,
     /// Number of messages sent while no site waited or was inside.
@@ -138,7 +138,7 @@ pub struct Measures {
 impl Counts {
     /// Number of all messages.
     pub fn messages(&self) -> u64 {
-        self.by_word.iter().sum()
+        self.by_kind.iter().sum()
     }
 
     /// Adds the counters of another run.
@@ -150,7 +150,7 @@ impl Counts {
             }
         }
         self.entries += other.entries;
-        add(&mut self.by_word, &other.by_word);
+        add(&mut self.by_kind, &other.by_kind);
         self.bytes += other.bytes;
         self.idle_messages += other.idle_messages;
         self.idle_time += other.idle_time;

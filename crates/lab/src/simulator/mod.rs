@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`spec`], [`command`] | [`Spec`](spec::Spec), the parameters of a run, and the command line that repeats it |
 //! | [`runner`] | runs a spec, selecting the algorithm by its name |
+//! | [`run_spec`] | a run of either kind, mutual exclusion or an election |
 //! | [`run`] | one run: the event loop, faults, scripts |
 //! | [`world`] | the sites and their steps, without time |
 //! | [`queue`], [`time`], [`rng`] | the event queue, virtual time, random numbers |
@@ -25,6 +26,7 @@ pub mod queue;
 pub mod report;
 pub mod rng;
 pub mod run;
+pub mod run_spec;
 pub mod runner;
 pub mod scenario;
 pub mod spec;

@@ -5,7 +5,7 @@ use crate::simulator::causality::{Causality, Past};
 use crate::simulator::metrics::Measures;
 use crate::simulator::time::Time;
 use lockkeeper_core::mutex::list;
-use lockkeeper_core::{Crowd, Holder, Mode, Sharing, SiteId, Timestamp};
+use lockkeeper_core::{Holder, Mode, ModeCounts, Sharing, SiteId, Timestamp};
 use std::collections::{BTreeSet, VecDeque};
 
 /// The maximum number of processes for which happened-before is tracked: it costs a bit per site on every
@@ -23,7 +23,7 @@ pub struct Window {
     pub whole: bool,
     /// How long later requests may be served before an earlier one until it counts as starvation. Shorter
     /// waits can be due to the delay of messages.
-    pub patience: Time,
+    pub starvation_after: Time,
 }
 
 /// The data that the observer attaches to a message.
@@ -37,7 +37,7 @@ pub struct Piggyback {
 /// A site's current request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
-    asked_at: Time,
+    requested_at: Time,
     mode: Mode,
     /// Number of competing entries at the time of the request.
     entries_then: u64,
@@ -66,8 +66,8 @@ pub struct Observer {
     idle_mark: Time,
     measures: Measures,
     waits: Vec<Wait>,
-    waiting: Crowd,
-    inside: Crowd,
+    waiting: ModeCounts,
+    inside: ModeCounts,
     /// The mode in which each site is inside, if it is.
     held: Vec<Option<Mode>>,
     /// The sites that started inside and still are. They made no request, so their holds are not measured.
@@ -90,7 +90,7 @@ impl Observer {
     /// inside.
     pub fn new(
         names: Names,
-        (processes, words): (usize, usize),
+        (processes, kinds): (usize, usize),
         window: Window,
         sharing: Sharing,
         holders: &[Holder],
@@ -98,7 +98,7 @@ impl Observer {
         let causality = (processes <= CAUSALITY_LIMIT).then(|| Causality::new(processes));
         let mut measures = Measures::default();
         let counts = &mut measures.counts;
-        counts.by_word = vec![0; words];
+        counts.by_kind = vec![0; kinds];
         counts.entries_of = vec![0; names.sites];
         counts.load_of = vec![0; processes];
         counts.causal_inversions = causality.as_ref().map(|_| 0);
@@ -111,8 +111,8 @@ impl Observer {
             idle_mark: Time::ZERO,
             measures,
             waits: vec![Wait::default(); processes],
-            waiting: Crowd::default(),
-            inside: Crowd::default(),
+            waiting: ModeCounts::default(),
+            inside: ModeCounts::default(),
             held: vec![None; processes],
             started_inside: holders.iter().map(|holder| holder.site).collect(),
             alone: None,
@@ -167,7 +167,7 @@ impl Observer {
         self.waiting.add(mode);
         self.clocks[site.index()] += 1;
         let entries_then = self.competing_entries(mode);
-        self.waits[site.index()] = Wait { asked_at: now, mode, entries_then, timestamp: None };
+        self.waits[site.index()] = Wait { requested_at: now, mode, entries_then, timestamp: None };
         if let Some(causality) = &mut self.causality {
             causality.request(site);
         }
@@ -196,9 +196,9 @@ impl Observer {
         let passed = self.competing_entries(mode) - wait.entries_then;
         let older = wait.timestamp.is_some_and(|own| self.waits_longer(mode, own));
         if self.open {
-            self.measures.waiting.record(now - wait.asked_at);
+            self.measures.waiting.record(now - wait.requested_at);
             if self.alone == Some(site) {
-                self.measures.client_delay.record(now - wait.asked_at);
+                self.measures.client_delay.record(now - wait.requested_at);
             }
             if let Some(exit) = exit {
                 self.measures.sync_delay.record(now - exit);
@@ -214,7 +214,7 @@ impl Observer {
             of_mode.pending.remove(&timestamp);
         }
         // Kept for the response time, which ends at the exit.
-        self.waits[site.index()].asked_at = wait.asked_at;
+        self.waits[site.index()].requested_at = wait.requested_at;
         self.overtakes(site, mode, now);
     }
 
@@ -259,12 +259,12 @@ impl Observer {
         let bound = 64.max(8 * self.names.sites as u64);
         if let Some((victim, count)) = overtaking.worst
             && count > bound
-            && now - self.waits[victim.index()].asked_at > self.window.patience
+            && now - self.waits[victim.index()].requested_at > self.window.starvation_after
         {
             let what = format!(
                 "{} has waited since {} T while {count} later requests that happened after it were granted",
                 self.names.of(victim),
-                self.waits[victim.index()].asked_at
+                self.waits[victim.index()].requested_at
             );
             self.violated(Violation { property: Property::NoStarvation, at: now, sites: vec![victim], what });
         }
@@ -316,7 +316,7 @@ impl Observer {
         if self.open {
             self.measures.counts.entries += 1;
             self.measures.counts.entries_of[site.index()] += 1;
-            self.measures.response.record(now - self.waits[site.index()].asked_at);
+            self.measures.response.record(now - self.waits[site.index()].requested_at);
         }
         self.exits += 1;
         if self.window.whole {
@@ -338,7 +338,7 @@ impl Observer {
     }
 
     /// Whether the exit made room for a waiter for which there was none before.
-    fn made_room(&self, before: Crowd) -> bool {
+    fn made_room(&self, before: ModeCounts) -> bool {
         Mode::ALL.into_iter().any(|mode| {
             let room = self.sharing.room(before, mode);
             self.waiting.of(mode) > room && self.sharing.room(self.inside, mode) > room
@@ -364,10 +364,10 @@ impl Observer {
 
     /// A message of this type and size is sent.
     #[inline]
-    pub fn send(&mut self, from: SiteId, word: usize, bytes: u64) {
+    pub fn send(&mut self, from: SiteId, kind: usize, bytes: u64) {
         if self.open {
             let counts = &mut self.measures.counts;
-            counts.by_word[word] += 1;
+            counts.by_kind[kind] += 1;
             counts.bytes += bytes;
             counts.load_of[from.index()] += 1;
         }

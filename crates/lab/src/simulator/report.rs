@@ -5,7 +5,7 @@ use crate::simulator::metrics::{Counts, Summary, half_width_95};
 use crate::simulator::run::Outcome;
 use crate::simulator::spec::Spec;
 use crate::simulator::time::Time;
-use lockkeeper_core::{Expected, Purpose, Sharing, Word};
+use lockkeeper_core::{Expected, MessageKind, Purpose, Sharing};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -149,7 +149,7 @@ impl Report {
     pub fn new(
         spec: &Spec,
         first_seed: u64,
-        words: &[Word],
+        kinds: &[MessageKind],
         Stated { sharing, expected }: Stated,
         runs: &[Outcome],
     ) -> Self {
@@ -159,7 +159,7 @@ impl Report {
         }
         let per_entry = |n: u64| (counts.entries > 0).then(|| n as f64 / counts.entries as f64);
         let for_purpose = |purpose| {
-            let of = words.iter().zip(&counts.by_word).filter(|(word, _)| word.purpose == purpose);
+            let of = kinds.iter().zip(&counts.by_kind).filter(|(kind, _)| kind.purpose == purpose);
             per_entry(of.map(|(_, n)| n).sum())
         };
         let each: Vec<f64> = runs
@@ -195,7 +195,7 @@ impl Report {
             messages_per_entry_ci95: half_width_95(&each),
             to_enter: for_purpose(Purpose::Enter),
             on_exit: for_purpose(Purpose::Exit),
-            by_message: words.iter().map(|word| word.name).zip(counts.by_word.iter().copied()).collect(),
+            by_message: kinds.iter().map(|kind| kind.name).zip(counts.by_kind.iter().copied()).collect(),
             bytes_per_entry: per_entry(counts.bytes),
             idle_messages: rate(counts.idle_messages, counts.idle_time).unwrap_or(0.0),
             site_load: SiteLoad {
@@ -256,6 +256,7 @@ fn in_units_of_the_delay(spec: &Spec, expected: Expected) -> Expected {
     Expected {
         messages_per_entry: expected.messages_per_entry,
         sync_delay: scale(expected.sync_delay),
+        sync_delay_range: expected.sync_delay_range.zip(t).map(|((least, most), t)| (least * t, most * t)),
         client_delay: scale(expected.client_delay),
     }
 }

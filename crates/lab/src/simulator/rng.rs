@@ -24,6 +24,8 @@ pub enum Purpose {
     Faults = 6,
     /// Lag of consensus.
     Consensus = 7,
+    /// Exercises.
+    Quiz = 8,
 }
 
 /// A stream of random numbers.

@@ -141,6 +141,9 @@ pub(crate) fn configure(algorithm: &dyn Algorithm, spec: &Spec) -> Result<Arc<dy
     if spec.holders.iter().any(|holder| holder.site.index() >= spec.sites) {
         return Err(UsageError::UnknownHolder.into());
     }
+    if !spec.clocks.is_empty() && !algorithm.has_clocks() {
+        return Err(UsageError::NoClocks { algorithm: spec.algorithm.clone() }.into());
+    }
     let sharing = configured.sharing();
     sharing.check(&spec.holders).map_err(UsageError::from)?;
     if wants_to_share(spec) && !sharing.knows(Mode::Shared) {
@@ -162,7 +165,7 @@ fn report(spec: &Spec, algorithm: &dyn Configured, seed: u64, outcomes: &[Outcom
     let load = spec.load.of_the_papers();
     let expected = load.map(|load| algorithm.expected(load, spec.sites)).unwrap_or_default();
     let stated = Stated { sharing: algorithm.sharing(), expected };
-    Ok(Report::new(spec, seed, algorithm.algorithm().words(), stated, outcomes))
+    Ok(Report::new(spec, seed, algorithm.algorithm().kinds(), stated, outcomes))
 }
 
 pub(crate) fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {

@@ -17,7 +17,8 @@
 //! |---|---|---|
 //! | `title:` | one line | the file's name |
 //! | `about:` | what to look at; may be repeated | |
-//! | `algorithm:` | its slug | required |
+//! | `algorithm:` | its slug | required, or `election:` |
+//! | `election:` | the slug of an election, in place of an algorithm; the highest site leads at the start | |
 //! | `sites:` | number of sites | required |
 //! | `set:` | a setting of the algorithm, `name=value` | |
 //! | `delay:` | as `--delay` | `constant:1` |
@@ -26,12 +27,14 @@
 //! | `delivery:` | `by delay`, or `by hand`: only by an event | `by delay` |
 //! | `timers:` | `by time`, or `by hand`: only by an event | `by time` |
 //! | `holder:` | the sites inside at the start: `S1`, `S1, S2`, `S1 shared, S2 shared` | none |
+//! | `clock:` | the Lamport clocks at the start: `S1=40, S2=33`; the next event has the number after it | 0 |
 //! | `detector:` | as `--detector` | `none` |
 //!
 //! | event | meaning |
 //! |---|---|
 //! | `S1 requests`, `S1 exits` | S1 requests; S1 leaves |
 //! | `S1 requests shared` | S1 requests in shared mode |
+//! | `S1 campaigns` | elections: S1 misses the leader and starts an election |
 //! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; see below |
 //! | `duplicate S1>S2 REQUEST` | by hand: it arrives now, and can arrive again |
 //! | `lose S1>S2 REQUEST` | it is lost; by delay: the next one sent |
@@ -47,10 +50,13 @@
 //!
 //! The name of a message may be omitted, or be its complete text: `REQUEST(1)`.
 
+use crate::election::ElectionSpec;
 use crate::simulator::delay::{Delay, DelayError};
 use crate::simulator::network::{NetworkError, Partition, site};
+use crate::simulator::run_spec::RunSpec;
 use crate::simulator::spec::{
-    Action, DetectorError, DetectorSpec, LoadSpec, Scripted, Spec, Which, parse_holders,
+    Action, ClockError, DetectorError, DetectorSpec, LoadSpec, MessageSelector, Scripted, Spec, parse_clocks,
+    parse_holders,
 };
 use crate::simulator::time::{Time, TimeError};
 use lockkeeper_core::Mode;
@@ -66,8 +72,10 @@ pub struct Scenario {
     pub title: String,
     /// What to look at.
     pub about: String,
-    /// The run.
+    /// The run. If it is an election, the election's slug is its algorithm, and load, holders and clocks are unused.
     pub spec: Spec,
+    /// Whether it is an election.
+    pub election: bool,
 }
 
 impl Scenario {
@@ -90,7 +98,7 @@ impl Scenario {
         spec.entries = u64::MAX;
         spec.cs = Some(Delay::UNIT);
         spec.scenario = Some(name.into());
-        let mut scenario = Self { title: name.into(), about: String::new(), spec };
+        let mut scenario = Self { title: name.into(), about: String::new(), spec, election: false };
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if !line.is_empty() {
@@ -105,11 +113,22 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The run, of either kind.
+    pub fn run_spec(&self) -> RunSpec {
+        let system = self.spec.clone();
+        if self.election {
+            RunSpec::Election(ElectionSpec { system, initiators: Vec::new() })
+        } else {
+            RunSpec::MutualExclusion(system)
+        }
+    }
+
     fn line(&mut self, line: &str) -> Result<(), LineError> {
         if line.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
             let (time, event) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            let scripted = Scripted { at: Time::parse(time)?, action: self.event(event.trim())? };
-            self.spec.script.push(scripted);
+            let action = self.event(event.trim())?;
+            self.fits(&action, event.trim())?;
+            self.spec.script.push(Scripted { at: Time::parse(time)?, action });
             return Ok(());
         }
         let (heading, value) =
@@ -126,7 +145,9 @@ impl Scenario {
                 self.about += blank;
                 self.about += value;
             }
-            "algorithm" => spec.algorithm = value.into(),
+            "algorithm" | "election" => {
+                (spec.algorithm, self.election) = (value.into(), heading == "election");
+            }
             "sites" => {
                 spec.sites = value.parse().map_err(|_| LineError::Sites { value: value.into() })?;
             }
@@ -160,10 +181,23 @@ impl Scenario {
                 }
             }
             "holder" => spec.holders = parse_holders(value, spec.sites)?,
+            "clock" => spec.clocks = parse_clocks(value, spec.sites)?,
             "detector" => spec.detector = DetectorSpec::parse(value)?,
             _ => return Err(LineError::UnknownHeading { heading: heading.into() }),
         }
         Ok(())
+    }
+
+    /// Rejects the events of mutual exclusion in an election, and those of an election elsewhere.
+    fn fits(&self, action: &Action, event: &str) -> Result<(), LineError> {
+        let event = || event.to_string();
+        match action {
+            Action::Request(..) | Action::Exit(_) | Action::Forget(_) if self.election => {
+                Err(LineError::NotInElections { event: event() })
+            }
+            Action::Campaign(_) if !self.election => Err(LineError::OnlyInElections { event: event() }),
+            _ => Ok(()),
+        }
     }
 
     fn event(&self, event: &str) -> Result<Action, LineError> {
@@ -180,19 +214,19 @@ impl Scenario {
         let wrong = || LineError::UnknownEvent { event: event.into() };
         let (first, rest) = event.split_once(char::is_whitespace).unwrap_or((event, ""));
         let rest = rest.trim();
-        let which = |text: &str| -> Result<Which, LineError> {
+        let selector = |text: &str| -> Result<MessageSelector, LineError> {
             let (ends, name) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             let (from, to) = ends.split_once('>').ok_or_else(wrong)?;
             let name = (!name.trim().is_empty()).then(|| name.trim().to_uppercase());
-            Ok(Which { from: site(from)?, to: site(to)?, name })
+            Ok(MessageSelector { from: site(from)?, to: site(to)?, name })
         };
         Ok(match first {
-            "deliver" => Action::Deliver(which(rest)?),
-            "duplicate" => Action::Duplicate(which(rest)?),
-            "lose" => Action::Lose(which(rest)?),
+            "deliver" => Action::Deliver(selector(rest)?),
+            "duplicate" => Action::Duplicate(selector(rest)?),
+            "lose" => Action::Lose(selector(rest)?),
             "slow" => {
                 let (message, time) = rest.rsplit_once(char::is_whitespace).ok_or_else(wrong)?;
-                Action::Slow(which(message)?, Time::parse(time)?)
+                Action::Slow(selector(message)?, Time::parse(time)?)
             }
             "crash" => Action::Crash(site(rest)?),
             "recover" => Action::Recover(site(rest)?),
@@ -202,11 +236,12 @@ impl Scenario {
                 let (left, right, one_way) = Partition::parse_groups(rest, processes)?.ok_or_else(wrong)?;
                 if first == "cut" { Action::Cut(left, right, one_way) } else { Action::Heal(left, right) }
             }
-            "say" => Action::Say(rest.into()),
+            "say" => Action::Remark(rest.into()),
             name => match rest {
                 "requests" => Action::Request(site(name)?, Mode::Exclusive),
                 "requests shared" => Action::Request(site(name)?, Mode::Shared),
                 "exits" => Action::Exit(site(name)?),
+                "campaigns" => Action::Campaign(site(name)?),
                 "forgets" => Action::Forget(site(name)?),
                 _ => match rest.split_once(char::is_whitespace) {
                     Some(("suspects", suspect)) => Action::Suspect(site(name)?, site(suspect.trim())?),
@@ -243,7 +278,9 @@ pub enum ScenarioError {
         name: String,
     },
     /// The algorithm or the number of sites is missing.
-    #[error("{name}: a scenario needs the lines 'algorithm:' and 'sites:' before its events")]
+    #[error(
+        "{name}: a scenario needs the lines 'algorithm:' or 'election:', and 'sites:', before its events"
+    )]
     NoSystem {
         /// The source of the scenario.
         name: String,
@@ -307,6 +344,23 @@ pub enum LineError {
     /// The first event is above the number of sites.
     #[error("the line 'sites:' must come before the first event")]
     EventBeforeSites,
+    /// An election has no such event.
+    #[error(
+        "an election has no requests, exits and forgotten states: '{event}'; a site starts one with 'S1 campaigns'"
+    )]
+    NotInElections {
+        /// The event.
+        event: String,
+    },
+    /// Only an election has this event.
+    #[error("only a scenario with the line 'election:' has the event '{event}'")]
+    OnlyInElections {
+        /// The event.
+        event: String,
+    },
+    /// The clocks at the start are invalid.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// A time is invalid.
     #[error(transparent)]
     Time(#[from] TimeError),
@@ -348,6 +402,14 @@ mod tests {
             ("sites: 3\nalgorithm: x\n-1 S1 requests\n", "line 3"),
             ("fifo: maybe\n", "line 1: fifo takes"),
             ("sites: 3\nholder: 1, 4\n", "line 2: there is no site '4'"),
+            ("sites: 3\nclock: S1\n", "line 2: a clock at the start is written SITE=READING"),
+            ("sites: 3\nclock: S1=4, S1=5\n", "line 2: S1 has two clocks"),
+            ("sites: 3\nclock: S4=4\n", "line 2: there is no site 'S4'"),
+            ("sites: 3\nelection: bully\n1 S1 requests\n", "line 3: an election has no requests"),
+            (
+                "sites: 3\nalgorithm: lamport\n1 S1 campaigns\n",
+                "line 3: only a scenario with the line 'election:'",
+            ),
         ];
         for (text, expected) in cases {
             let error = Scenario::parse("s", text).unwrap_err().to_string();

@@ -33,13 +33,15 @@ pub struct Spec {
     pub detector: DetectorSpec,
     /// The sites inside the critical section at the start, with their modes.
     pub holders: Vec<Holder>,
+    /// The readings of Lamport clocks at the start, where they are not 0.
+    pub clocks: Vec<(SiteId, u64)>,
     /// The share of requests that are shared; the others are exclusive.
     pub readers: f64,
     /// Actions at given times, earliest first.
     pub script: Vec<Scripted>,
     /// Whether only the script delivers messages.
     pub by_hand: bool,
-    /// Whether timers expire only where the script says so.
+    /// Whether timers expire only where the script lets them.
     pub timers_by_hand: bool,
     /// The file or figure that the spec was read from.
     pub scenario: Option<String>,
@@ -59,6 +61,7 @@ impl Spec {
             network: NetworkSpec::default(),
             detector: DetectorSpec::None,
             holders: Vec::new(),
+            clocks: Vec::new(),
             readers: 0.0,
             script: Vec::new(),
             by_hand: false,
@@ -87,7 +90,9 @@ impl Spec {
     /// Number of entries before the measured ones.
     pub fn warmup(&self) -> u64 {
         let settle = match self.load {
-            LoadSpec::Low | LoadSpec::High | LoadSpec::Poisson(_) => 2 * self.sites as u64,
+            LoadSpec::Low | LoadSpec::High | LoadSpec::Staggered | LoadSpec::Poisson(_) => {
+                2 * self.sites as u64
+            }
             LoadSpec::Pairs => 1,
             LoadSpec::Burst | LoadSpec::Script => 0,
         };
@@ -103,8 +108,10 @@ pub enum LoadSpec {
     /// Low load in which every ordered pair of consecutive requesters occurs exactly once in N² entries, so
     /// that means over these pairs are exact.
     Pairs,
-    /// Every site requests again immediately after leaving.
+    /// Every site requests again immediately after leaving; all sites start together.
     High,
+    /// Like `High`, but each site makes its first request at a random time within N·T.
+    Staggered,
     /// Requests arrive at each site at this rate per T; those that arrive at a busy site queue there.
     Poisson(f64),
     /// All sites request at the same instant, and again when all have been served and the network is quiet.
@@ -114,13 +121,14 @@ pub enum LoadSpec {
 }
 
 impl LoadSpec {
-    /// Reads `low`, `pairs`, `high`, `poisson:RATE` or `burst`.
+    /// Reads `low`, `pairs`, `high`, `staggered`, `poisson:RATE` or `burst`.
     pub fn parse(text: &str) -> Result<Self, LoadError> {
         match text.split_once(':') {
             None => match text {
                 "low" => Ok(Self::Low),
                 "pairs" => Ok(Self::Pairs),
                 "high" => Ok(Self::High),
+                "staggered" => Ok(Self::Staggered),
                 "burst" => Ok(Self::Burst),
                 "poisson" => Err(LoadError::NoRate),
                 _ => Err(LoadError::Unknown { load: text.into() }),
@@ -133,11 +141,16 @@ impl LoadSpec {
         }
     }
 
+    /// Whether every site requests again immediately after leaving.
+    pub fn is_high(self) -> bool {
+        matches!(self, Self::High | Self::Staggered)
+    }
+
     /// The load in the papers' tables that corresponds to this one.
     pub fn of_the_papers(self) -> Option<Load> {
         match self {
             Self::Low | Self::Pairs => Some(Load::Low),
-            Self::High => Some(Load::High),
+            Self::High | Self::Staggered => Some(Load::High),
             Self::Poisson(_) | Self::Burst | Self::Script => None,
         }
     }
@@ -148,7 +161,7 @@ impl LoadSpec {
 #[non_exhaustive]
 pub enum LoadError {
     /// There is no load of this name.
-    #[error("there is no load '{load}': there is low, pairs, high, poisson:RATE and burst")]
+    #[error("there is no load '{load}': there is low, pairs, high, staggered, poisson:RATE and burst")]
     Unknown {
         /// The name.
         load: String,
@@ -176,6 +189,7 @@ impl fmt::Display for LoadSpec {
             Self::Low => f.write_str("low"),
             Self::Pairs => f.write_str("pairs"),
             Self::High => f.write_str("high"),
+            Self::Staggered => f.write_str("staggered"),
             Self::Poisson(rate) => write!(f, "poisson:{rate}"),
             Self::Burst => f.write_str("burst"),
             Self::Script => f.write_str("scenario"),
@@ -264,7 +278,7 @@ pub struct Scripted {
 /// The message that an action refers to: the oldest one between two sites, with the given name if there is
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Which {
+pub struct MessageSelector {
     /// The sender.
     pub from: SiteId,
     /// The receiver.
@@ -273,13 +287,35 @@ pub struct Which {
     pub name: Option<String>,
 }
 
+impl MessageSelector {
+    /// Whether it refers to a message with this sender, receiver, name and complete text.
+    pub fn selects(&self, (from, to): (SiteId, SiteId), kind: &str, text: impl FnOnce() -> String) -> bool {
+        // Message names in scenarios may be written in capitals.
+        let named = |name: &String| {
+            kind == name || {
+                let text = text();
+                text == *name || text.to_uppercase() == *name
+            }
+        };
+        self.from == from && self.to == to && self.name.as_ref().is_none_or(named)
+    }
+
+    /// The remark in a trace where a script delivers a message that is not under way.
+    pub fn not_under_way(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("message");
+        format!("(there is no {name} from {} to {} under way to deliver)", self.from, self.to)
+    }
+}
+
 /// An action of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A site requests.
+    /// A site requests. Only in mutual exclusion.
     Request(SiteId, Mode),
-    /// A site leaves.
+    /// A site leaves. Only in mutual exclusion.
     Exit(SiteId),
+    /// A site starts an election, because the leader does not answer. Only in elections.
+    Campaign(SiteId),
     /// A site crashes and loses its state.
     Crash(SiteId),
     /// A crashed site starts again with an initial state.
@@ -289,25 +325,25 @@ pub enum Action {
     /// A paused site resumes and handles the events that arrived in the meantime.
     Resume(SiteId),
     /// A message under way arrives now.
-    Deliver(Which),
+    Deliver(MessageSelector),
     /// A message under way is lost; if messages are not delivered by hand, the next such message sent.
-    Lose(Which),
+    Lose(MessageSelector),
     /// A message under way arrives now, and will arrive a second time.
-    Duplicate(Which),
+    Duplicate(MessageSelector),
     /// The next such message has this delay.
-    Slow(Which, Time),
+    Slow(MessageSelector, Time),
     /// A partition between two groups starts.
     Cut(Vec<SiteId>, Vec<SiteId>, bool),
     /// The partition between two groups ends.
     Heal(Vec<SiteId>, Vec<SiteId>),
     /// A site suspects another, rightly or wrongly.
     Suspect(SiteId, SiteId),
-    /// An idle site loses its state and gets an initial one.
+    /// An idle site loses its state and gets an initial one. Only in mutual exclusion.
     Forget(SiteId),
     /// A timer of a site expires: the one with this index among the armed timers, in their order.
     Wake(SiteId, usize),
     /// A remark for the reader of the trace.
-    Say(String),
+    Remark(String),
 }
 
 impl Action {
@@ -320,6 +356,7 @@ impl Action {
             | Self::Pause(site)
             | Self::Resume(site)
             | Self::Forget(site)
+            | Self::Campaign(site)
             | Self::Wake(site, _) => {
                 vec![(*site, false)]
             }
@@ -330,7 +367,7 @@ impl Action {
             Self::Cut(left, right, _) | Self::Heal(left, right) => {
                 left.iter().chain(right).map(|site| (*site, false)).collect()
             }
-            Self::Say(_) => Vec::new(),
+            Self::Remark(_) => Vec::new(),
         }
     }
 }
@@ -338,6 +375,48 @@ impl Action {
 /// Reads the holders at the start: `1,2` or `S1 shared, S2 shared`.
 pub fn parse_holders(text: &str, sites: usize) -> Result<Vec<Holder>, HolderError> {
     text.split(',').map(|text| Holder::parse(text.trim(), sites)).collect()
+}
+
+/// The largest reading of a clock at the start.
+pub const LARGEST_CLOCK: u64 = 1_000_000;
+
+/// Reads the clocks at the start: `S1=40, S2=33`.
+pub fn parse_clocks(text: &str, sites: usize) -> Result<Vec<(SiteId, u64)>, ClockError> {
+    let mut clocks: Vec<(SiteId, u64)> = Vec::new();
+    for text in text.split(',').map(str::trim) {
+        let invalid = || ClockError::Form { text: text.into() };
+        let (site, reading) = text.split_once('=').ok_or_else(invalid)?;
+        let site = crate::simulator::network::site(site.trim(), sites)?;
+        let reading = reading.trim().parse().ok().filter(|reading| *reading <= LARGEST_CLOCK);
+        if clocks.iter().any(|(known, _)| *known == site) {
+            return Err(ClockError::Twice { site });
+        }
+        clocks.push((site, reading.ok_or_else(invalid)?));
+    }
+    Ok(clocks)
+}
+
+/// The reason why a text is not a list of clocks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClockError {
+    /// A part of the text has another form.
+    #[error(
+        "a clock at the start is written SITE=READING, as in S1=40, with a reading of at most {LARGEST_CLOCK}, not '{text}'"
+    )]
+    Form {
+        /// The part.
+        text: String,
+    },
+    /// A site has two readings.
+    #[error("{site} has two clocks at the start")]
+    Twice {
+        /// The site.
+        site: SiteId,
+    },
+    /// There is no such site.
+    #[error(transparent)]
+    Site(#[from] NetworkError),
 }
 
 /// The reason why a text is not a site with a time.

@@ -7,7 +7,7 @@
 //! [`crate::checker::mutual_exclusion::mutex`].
 
 use crate::algorithm::{Configured, Effects, MessageId, Sites, State, TimerId};
-use lockkeeper_core::{Ask, Mode, Phase, Setup, Sharing, SiteId};
+use lockkeeper_core::{ApplicationInput, Mode, Phase, Setup, Sharing, SiteId};
 use std::fmt::Display;
 
 /// The sites of a system.
@@ -19,7 +19,7 @@ pub struct World {
     modes: Vec<Mode>,
     up: Vec<bool>,
     /// Number of restarts of each site.
-    lives: Vec<u32>,
+    incarnations: Vec<u32>,
     /// Number of tokens at each site.
     tokens_at: Vec<u32>,
     tokens: i64,
@@ -57,7 +57,7 @@ impl World {
             phases: vec![Phase::Idle; processes],
             modes: vec![Mode::Exclusive; processes],
             up: vec![true; processes],
-            lives: vec![0; processes],
+            incarnations: vec![0; processes],
             tokens_at: vec![0; processes],
             tokens: 0,
             effects: Effects::default(),
@@ -139,14 +139,14 @@ impl World {
     pub fn request(&mut self, site: SiteId, mode: Mode) -> Step {
         self.phases[site.index()] = Phase::Waiting;
         self.modes[site.index()] = mode;
-        self.sites.input(site, Ask::Request(mode), &mut self.effects);
+        self.sites.input(site, ApplicationInput::Request(mode), &mut self.effects);
         self.stepped(site)
     }
 
     /// A site leaves. It must be inside.
     pub fn release(&mut self, site: SiteId) -> Step {
         self.phases[site.index()] = Phase::Idle;
-        self.sites.input(site, Ask::Release, &mut self.effects);
+        self.sites.input(site, ApplicationInput::Release, &mut self.effects);
         self.stepped(site)
     }
 
@@ -191,8 +191,8 @@ impl World {
     /// A crashed site starts again with an initial state. It has forgotten requests and promises, and does
     /// not bring a token back.
     pub fn restart(&mut self, id: SiteId) {
-        self.lives[id.index()] += 1;
-        self.sites.start(id, self.lives[id.index()], &mut self.effects);
+        self.incarnations[id.index()] += 1;
+        self.sites.start(id, self.incarnations[id.index()], &mut self.effects);
         self.count_tokens(id);
         self.up[id.index()] = true;
     }

@@ -1,6 +1,6 @@
 //! A space-time diagram in plain text: one column for each process, time downwards.
 
-use super::{Record, Sink, What};
+use super::{EventKind, Record, Sink};
 use crate::property::Names;
 use crate::simulator::time::Time;
 use lockkeeper_core::SiteId;
@@ -54,39 +54,39 @@ impl Sink for Columns {
         let mut row = self.columns();
         row.extend([' '; WIDTH]);
         match record.what {
-            What::Receive { from, message, .. } => {
+            EventKind::Receive { from, message, .. } => {
                 let head = if from.index() < who { '>' } else { '<' };
                 Self::arrow(&mut row, from.index(), who, &message.to_string(), head);
             }
-            What::Lost { from, message, .. } => {
+            EventKind::Lost { from, message, .. } => {
                 Self::arrow(&mut row, from.index(), who, &message.to_string(), '✗');
             }
-            What::Request { .. } => Self::put(&mut row, at, "○ asks"),
-            What::Enter { fence, .. } => {
+            EventKind::Request { .. } => Self::put(&mut row, at, "○ asks"),
+            EventKind::Enter { fence, .. } => {
                 self.inside[who] = true;
                 Self::put(&mut row, at, &format!("█ enters ({fence})"));
             }
-            What::Exit => {
+            EventKind::Exit => {
                 self.inside[who] = false;
                 Self::put(&mut row, at, "● leaves");
             }
-            What::Crash => {
+            EventKind::Crash => {
                 self.inside[who] = false;
                 Self::put(&mut row, at, "✗ crashes");
             }
-            What::Recover => Self::put(&mut row, at, "○ starts again"),
-            What::Pause => Self::put(&mut row, at, "… stops"),
-            What::Resume => Self::put(&mut row, at, "│ goes on"),
-            What::Suspect { suspect } => {
+            EventKind::Recover => Self::put(&mut row, at, "○ starts again"),
+            EventKind::Pause => Self::put(&mut row, at, "… stops"),
+            EventKind::Resume => Self::put(&mut row, at, "│ goes on"),
+            EventKind::Suspect { suspect } => {
                 Self::put(&mut row, at, &format!("? suspects {}", record.names.of(suspect)));
             }
-            What::Campaign => Self::put(&mut row, at, "○ campaigns"),
-            What::Elected { leader } => {
+            EventKind::Campaign => Self::put(&mut row, at, "○ campaigns"),
+            EventKind::Elected { leader } => {
                 Self::put(&mut row, at, &format!("■ leader {}", record.names.of(leader)));
             }
-            What::Timer => Self::put(&mut row, at, "○ wakes"),
-            What::Start => return Ok(()),
-            What::Say { text } => row = text.chars().collect(),
+            EventKind::Timer => Self::put(&mut row, at, "○ wakes"),
+            EventKind::Start => return Ok(()),
+            EventKind::Remark { text } => row = text.chars().collect(),
         }
         let row: String = row.into_iter().collect();
         self.lines.push(format!("{:>4} {}", record.number, row.trim_end()));

@@ -1,6 +1,6 @@
 //! One JSON object per line.
 
-use super::{Record, Sink, What};
+use super::{EventKind, Record, Sink};
 use crate::simulator::time::Time;
 use lockkeeper_core::SiteId;
 use std::io::{self, Write};
@@ -64,39 +64,39 @@ impl Sink for JsonLines {
         let names = record.names;
         // All strings written here come from the protocols and need no escaping, except remarks.
         match record.what {
-            What::Start => write!(line, r#","event":"start""#)?,
-            What::Request { mode } => write!(line, r#","event":"request","mode":"{mode}""#)?,
-            What::Enter { fence, mode } => {
+            EventKind::Start => write!(line, r#","event":"start""#)?,
+            EventKind::Request { mode } => write!(line, r#","event":"request","mode":"{mode}""#)?,
+            EventKind::Enter { fence, mode } => {
                 write!(line, r#","event":"enter","fence":{fence},"mode":"{mode}""#)?;
             }
-            What::Exit => write!(line, r#","event":"exit""#)?,
-            What::Campaign => write!(line, r#","event":"campaign""#)?,
-            What::Elected { leader } => {
+            EventKind::Exit => write!(line, r#","event":"exit""#)?,
+            EventKind::Campaign => write!(line, r#","event":"campaign""#)?,
+            EventKind::Elected { leader } => {
                 write!(line, r#","event":"elected","leader":"{}""#, names.of(leader))?;
             }
-            What::Receive { from, id, message, .. } => {
+            EventKind::Receive { from, id, message, .. } => {
                 write!(
                     line,
                     r#","event":"receive","from":"{}","id":{id},"message":"{message}""#,
                     names.of(from)
                 )?;
             }
-            What::Lost { from, id, message, .. } => {
+            EventKind::Lost { from, id, message, .. } => {
                 write!(
                     line,
                     r#","event":"lost","from":"{}","id":{id},"message":"{message}""#,
                     names.of(from)
                 )?;
             }
-            What::Crash => write!(line, r#","event":"crash""#)?,
-            What::Recover => write!(line, r#","event":"recover""#)?,
-            What::Pause => write!(line, r#","event":"pause""#)?,
-            What::Resume => write!(line, r#","event":"resume""#)?,
-            What::Suspect { suspect } => {
+            EventKind::Crash => write!(line, r#","event":"crash""#)?,
+            EventKind::Recover => write!(line, r#","event":"recover""#)?,
+            EventKind::Pause => write!(line, r#","event":"pause""#)?,
+            EventKind::Resume => write!(line, r#","event":"resume""#)?,
+            EventKind::Suspect { suspect } => {
                 write!(line, r#","event":"suspect","suspect":"{}""#, names.of(suspect))?;
             }
-            What::Timer => write!(line, r#","event":"timer""#)?,
-            What::Say { text } => {
+            EventKind::Timer => write!(line, r#","event":"timer""#)?,
+            EventKind::Remark { text } => {
                 write!(line, r#","event":"say","text":"#)?;
                 serde_json::to_writer(&mut *line, text)?;
             }
@@ -126,5 +126,100 @@ impl Sink for JsonLines {
 
     fn finish(&mut self, _end: Time) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::property::Names;
+    use crate::trace::Sent;
+    use lockkeeper_core::Mode;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    #[derive(Clone, Default)]
+    struct Shared(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The events of a trace, in the order of `trace.jsonl`. A new kind of event does not compile before it has an example.
+    fn events() -> [EventKind<'static>; 15] {
+        let of_each_kind = |kind: &EventKind<'_>| match kind {
+            EventKind::Start | EventKind::Request { .. } | EventKind::Enter { .. } | EventKind::Exit => {}
+            EventKind::Campaign | EventKind::Elected { .. } => {}
+            EventKind::Receive { .. } | EventKind::Lost { .. } => {}
+            EventKind::Crash | EventKind::Recover | EventKind::Pause | EventKind::Resume => {}
+            EventKind::Suspect { .. } | EventKind::Timer | EventKind::Remark { .. } => {}
+        };
+        let (from, sent) = (SiteId::new(1), Time::ZERO);
+        let events = [
+            EventKind::Start,
+            EventKind::Request { mode: Mode::Exclusive },
+            EventKind::Enter { fence: 2, mode: Mode::Shared },
+            EventKind::Exit,
+            EventKind::Campaign,
+            EventKind::Elected { leader: SiteId::new(1) },
+            EventKind::Receive { from, id: 3, message: &"REQUEST(4)", sent },
+            EventKind::Lost { from, id: 5, message: &"REPLY", sent },
+            EventKind::Crash,
+            EventKind::Recover,
+            EventKind::Pause,
+            EventKind::Resume,
+            EventKind::Suspect { suspect: SiteId::new(1) },
+            EventKind::Timer,
+            EventKind::Remark { text: "a \"remark\"" },
+        ];
+        events.iter().for_each(of_each_kind);
+        events
+    }
+
+    /// The lines of a trace. `lockkeeper replay` compares them with those of a saved one, and other programs read them.
+    #[test]
+    fn lines_of_a_trace_do_not_change() {
+        let out = Shared::default();
+        for (processes, vector) in [(3, vec![6, 0, 7]), (WHOLE_VECTORS + 1, vec![6; WHOLE_VECTORS + 1])] {
+            let mut lines = JsonLines::new(Box::new(out.clone()), processes);
+            lines.command("lockkeeper sim --sites 2").unwrap();
+            let sends = [
+                Sent { to: SiteId::new(1), message: &"REQUEST(8)" },
+                Sent { to: SiteId::new(2), message: &"TOKEN" },
+            ];
+            let shown = if processes == 3 { events().to_vec() } else { vec![EventKind::Start; 2] };
+            for (number, what) in (1..).zip(shown) {
+                let (why, sends): (&[_], &[_]) = match what {
+                    EventKind::Start => (&["starts", "and sends"], &sends),
+                    _ => (&[], &[]),
+                };
+                let record = Record {
+                    number,
+                    at: Time::from_ticks(1_500_000_000),
+                    site: SiteId::new(0),
+                    what,
+                    lamport: 9,
+                    vector: &vector,
+                    why,
+                    sends,
+                    first_id: 10,
+                    names: Names { sites: processes - 1 },
+                };
+                lines.record(&record).unwrap();
+            }
+            lines.finish(Time::ZERO).unwrap();
+        }
+        let written = String::from_utf8(out.0.borrow().clone()).unwrap();
+        let expected = include_str!("../../tests/golden/trace.jsonl");
+        for (written, expected) in written.lines().zip(expected.lines()) {
+            assert_eq!(written, expected);
+        }
+        assert_eq!(written.lines().count(), expected.lines().count());
     }
 }

@@ -1,6 +1,6 @@
 //! A Mermaid sequence diagram.
 
-use super::{Record, Sink, What};
+use super::{EventKind, Record, Sink};
 use crate::property::Names;
 use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
@@ -37,37 +37,37 @@ impl Sink for Mermaid {
         let (name, names) = (record.name(), record.names);
         let mut note = |text: &str| writeln!(self.out, "    Note over {name}: {} T: {text}", record.at);
         match record.what {
-            What::Start => Ok(()),
-            What::Request { mode: Mode::Exclusive } => note("wants to enter"),
-            What::Request { mode: Mode::Shared } => note("wants to share"),
-            What::Enter { fence, mode } => {
+            EventKind::Start => Ok(()),
+            EventKind::Request { mode: Mode::Exclusive } => note("wants to enter"),
+            EventKind::Request { mode: Mode::Shared } => note("wants to share"),
+            EventKind::Enter { fence, mode } => {
                 let sharing = if mode == Mode::Shared { " to share" } else { "" };
                 note(&format!("enters{sharing}, fence {fence}"))?;
                 writeln!(self.out, "    activate {name}")
             }
-            What::Exit => {
+            EventKind::Exit => {
                 writeln!(self.out, "    deactivate {name}")?;
                 writeln!(self.out, "    Note over {name}: {} T: leaves", record.at)
             }
-            What::Campaign => note("misses the leader"),
-            What::Elected { leader } if leader == record.site => note("leads"),
-            What::Elected { leader } => note(&format!("follows {}", names.of(leader))),
+            EventKind::Campaign => note("misses the leader"),
+            EventKind::Elected { leader } if leader == record.site => note("leads"),
+            EventKind::Elected { leader } => note(&format!("follows {}", names.of(leader))),
             // Semicolons and hash signs are syntax in Mermaid.
-            What::Receive { from, message, .. } => {
+            EventKind::Receive { from, message, .. } => {
                 let message = message.to_string().replace([';', '#'], ",");
                 writeln!(self.out, "    {}->>{name}: {message}", names.of(from))
             }
-            What::Lost { from, message, .. } => {
+            EventKind::Lost { from, message, .. } => {
                 let message = message.to_string().replace([';', '#'], ",");
                 writeln!(self.out, "    {}-x{name}: {message}", names.of(from))
             }
-            What::Crash => note("crashes"),
-            What::Recover => note("starts again"),
-            What::Pause => note("stops"),
-            What::Resume => note("goes on"),
-            What::Suspect { suspect } => note(&format!("suspects {}", names.of(suspect))),
-            What::Timer => note("timer"),
-            What::Say { text } => note(&text.replace([';', '#'], ",")),
+            EventKind::Crash => note("crashes"),
+            EventKind::Recover => note("starts again"),
+            EventKind::Pause => note("stops"),
+            EventKind::Resume => note("goes on"),
+            EventKind::Suspect { suspect } => note(&format!("suspects {}", names.of(suspect))),
+            EventKind::Timer => note("timer"),
+            EventKind::Remark { text } => note(&text.replace([';', '#'], ",")),
         }
     }
 

@@ -42,7 +42,7 @@ pub struct Record<'a> {
     /// The process at which it happened.
     pub site: SiteId,
     /// The kind of event.
-    pub what: What<'a>,
+    pub what: EventKind<'a>,
     /// The site's Lamport clock.
     pub lamport: u64,
     /// The site's vector clock.
@@ -75,7 +75,7 @@ pub struct Sent<'a> {
 
 /// The kind of an event.
 #[derive(Clone, Copy)]
-pub enum What<'a> {
+pub enum EventKind<'a> {
     /// The site sends a message at the start of the system.
     Start,
     /// The site requests.
@@ -137,7 +137,7 @@ pub enum What<'a> {
     /// A timer expires.
     Timer,
     /// A remark, or a change of the network.
-    Say {
+    Remark {
         /// The text of the remark.
         text: &'a str,
     },
@@ -251,7 +251,7 @@ impl<'a> Tracer<'a> {
         &mut self,
         at: Time,
         site: SiteId,
-        what: What<'_>,
+        what: EventKind<'_>,
         why: &[&'static str],
         sends: &[Sent<'_>],
     ) {
@@ -275,7 +275,7 @@ impl<'a> Tracer<'a> {
             *mine = theirs.max(mine).to_owned();
         }
         self.tick(site);
-        self.emit(at, site, What::Receive { from, id: stamp.id, message, sent }, why, sends);
+        self.emit(at, site, EventKind::Receive { from, id: stamp.id, message, sent }, why, sends);
     }
 
     /// The stamp of the next message of the site's last event. `previous` is the stamp of the message before,
@@ -290,12 +290,12 @@ impl<'a> Tracer<'a> {
     /// Records the loss of a message. No process observes it, so no clock advances.
     pub fn lost(&mut self, at: Time, to: SiteId, arrival: Arrival<'_>) {
         let Arrival { from, stamp, message, sent } = arrival;
-        self.emit(at, to, What::Lost { from, id: stamp.id, message, sent }, &[], &[]);
+        self.emit(at, to, EventKind::Lost { from, id: stamp.id, message, sent }, &[], &[]);
     }
 
     /// Records a remark.
     pub fn say(&mut self, at: Time, text: &str) {
-        self.emit(at, SiteId(0), What::Say { text }, &[], &[]);
+        self.emit(at, SiteId(0), EventKind::Remark { text }, &[], &[]);
     }
 
     /// Passes the state of the sites to the sink; `false` if the sink ends the run.
@@ -314,7 +314,14 @@ impl<'a> Tracer<'a> {
         self.vector[site.index()][site.index()] += 1;
     }
 
-    fn emit(&mut self, at: Time, site: SiteId, what: What<'_>, why: &[&'static str], sends: &[Sent<'_>]) {
+    fn emit(
+        &mut self,
+        at: Time,
+        site: SiteId,
+        what: EventKind<'_>,
+        why: &[&'static str],
+        sends: &[Sent<'_>],
+    ) {
         self.events += 1;
         let record = Record {
             number: self.events,

@@ -1,7 +1,7 @@
 //! A Chrome trace for Perfetto: one row per process, slices for waiting and critical sections, arrows for
 //! messages.
 
-use super::{Record, Sink, What, sentence};
+use super::{EventKind, Record, Sink, sentence};
 use crate::property::Names;
 use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
@@ -81,22 +81,22 @@ impl Sink for Perfetto {
         self.start()?;
         let (site, now) = (record.site, record.at);
         match record.what {
-            What::Start => self.instant(record, "start"),
-            What::Request { mode: Mode::Exclusive } => self.change(site, Some("waiting"), now),
-            What::Request { mode: Mode::Shared } => self.change(site, Some("waiting to share"), now),
-            What::Enter { mode: Mode::Exclusive, .. } => self.change(site, Some("inside"), now),
-            What::Enter { mode: Mode::Shared, .. } => self.change(site, Some("sharing"), now),
-            What::Exit | What::Recover => self.change(site, None, now),
-            What::Campaign => self.change(site, Some("campaigning"), now),
-            What::Elected { leader } => self.change(site, (leader == site).then_some("leading"), now),
-            What::Crash => self.change(site, Some("crashed"), now),
-            What::Receive { id, message, .. } => self.flow(record, "f", id, &message.to_string()),
-            What::Lost { .. } => self.instant(record, "lost"),
-            What::Pause => self.instant(record, "pause"),
-            What::Resume => self.instant(record, "resume"),
-            What::Suspect { .. } => self.instant(record, "suspect"),
-            What::Timer => self.instant(record, "timer"),
-            What::Say { .. } => self.instant(record, "note"),
+            EventKind::Start => self.instant(record, "start"),
+            EventKind::Request { mode: Mode::Exclusive } => self.change(site, Some("waiting"), now),
+            EventKind::Request { mode: Mode::Shared } => self.change(site, Some("waiting to share"), now),
+            EventKind::Enter { mode: Mode::Exclusive, .. } => self.change(site, Some("inside"), now),
+            EventKind::Enter { mode: Mode::Shared, .. } => self.change(site, Some("sharing"), now),
+            EventKind::Exit | EventKind::Recover => self.change(site, None, now),
+            EventKind::Campaign => self.change(site, Some("campaigning"), now),
+            EventKind::Elected { leader } => self.change(site, (leader == site).then_some("leading"), now),
+            EventKind::Crash => self.change(site, Some("crashed"), now),
+            EventKind::Receive { id, message, .. } => self.flow(record, "f", id, &message.to_string()),
+            EventKind::Lost { .. } => self.instant(record, "lost"),
+            EventKind::Pause => self.instant(record, "pause"),
+            EventKind::Resume => self.instant(record, "resume"),
+            EventKind::Suspect { .. } => self.instant(record, "suspect"),
+            EventKind::Timer => self.instant(record, "timer"),
+            EventKind::Remark { .. } => self.instant(record, "note"),
         }?;
         for (id, sent) in (record.first_id..).zip(record.sends) {
             self.flow(record, "s", id, &sent.message.to_string())?;

@@ -1,13 +1,13 @@
 //! A recording of a run: every step, every message, and the state of every site after each step, so that a
 //! user can move through the run in both directions.
 
-use crate::Report;
-use crate::election::{self, ElectionSpec};
-use crate::property::Names;
-use crate::simulator::runner::{self, Error, Progress};
+use crate::election::ElectionSpec;
+use crate::pseudocode::Listing;
+use crate::simulator::run_spec::{Ending, RunSpec, RunViolation};
+use crate::simulator::runner::{Error, Progress};
 use crate::simulator::spec::{Action, Spec};
 use crate::simulator::time::Time;
-use crate::trace::{Held, Record, Sink, SiteState, Stage, What, sentence};
+use crate::trace::{EventKind, Held, Record, Sink, SiteState, Stage, sentence};
 use crate::usage::UsageError;
 use lockkeeper_core::SiteId;
 use serde::Serialize;
@@ -52,26 +52,11 @@ pub struct Recording {
     /// inside.
     pub election: bool,
     /// The violations; empty if the run was cut off.
-    pub wrong: Vec<Wrong>,
+    pub wrong: Vec<RunViolation>,
     /// A short summary.
     pub summary: String,
-}
-
-/// A violation of a property.
-#[derive(Clone, Debug, Serialize)]
-pub struct Wrong {
-    /// The time of the violation.
-    pub at: Time,
-    /// Its name, for example `deadlock`.
-    pub breach: String,
-    /// A sentence that describes it.
-    pub what: String,
-}
-
-impl std::fmt::Display for Wrong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at {} T: {}", self.breach, self.at, self.what)
-    }
+    /// The lines of the algorithm's pseudo-code; empty if it has none.
+    pub code: Vec<&'static str>,
 }
 
 /// A step: the events at one site at one instant.
@@ -85,6 +70,15 @@ pub struct Step {
     pub kinds: Vec<&'static str>,
     /// The events in sentences.
     pub say: String,
+    /// The lines of the pseudo-code that it executes, counted from 0.
+    pub fires: Vec<usize>,
+}
+
+impl Step {
+    /// A step with one event.
+    pub(crate) fn new(at: Time, site: Option<SiteId>, kind: &'static str, say: String) -> Self {
+        Self { at, site, kinds: vec![kind], say, fires: Vec::new() }
+    }
 }
 
 /// A message.
@@ -121,38 +115,49 @@ pub struct Cut {
 
 /// Runs a spec once and records it.
 pub fn record(spec: &Spec, seed: u64, limits: Limits, progress: &Progress) -> Result<Recording, Error> {
-    let mut recorder = Recorder::new(spec, runner::processes(spec)?, limits)?;
-    match runner::trace(spec, seed, &mut recorder, progress) {
-        Ok(report) => recorder.recording.judge(&report),
-        Err(Error::Interrupted) if recorder.recording.cut_off => {}
-        Err(error) => return Err(error),
-    }
-    Ok(recorder.recording)
+    record_run(&RunSpec::MutualExclusion(spec.clone()), seed, limits, progress)
 }
 
 /// Runs an election once and records it.
 pub fn record_election(spec: &ElectionSpec, seed: u64, limits: Limits) -> Result<Recording, Error> {
-    let mut recorder = Recorder::new(&spec.system, spec.system.sites, limits)?;
-    let report = election::trace(spec, seed, &mut recorder)?;
+    record_run(&RunSpec::Election(spec.clone()), seed, limits, &Progress::default())
+}
+
+/// Runs a run of either kind once and records it.
+pub fn record_run(run: &RunSpec, seed: u64, limits: Limits, progress: &Progress) -> Result<Recording, Error> {
+    let mut recorder = Recorder::new(run, limits)?;
+    let ended = run.trace(seed, &mut recorder, progress);
     let mut recording = recorder.recording;
-    (recording.election, recording.command) = (true, spec.command(seed));
-    if !recording.cut_off {
-        let wrong = report.violations.iter().map(|found| &found.breach);
-        recording.wrong = wrong
-            .map(|breach| Wrong {
-                at: breach.at,
-                breach: breach.property.breach().into(),
-                what: breach.what.clone(),
-            })
-            .collect();
-        let leader =
-            report.leaders.keys().next().map_or("no leader".into(), |leader| format!("{leader} leads"));
-        recording.summary = format!("{leader}; {} messages", report.messages);
+    (recording.election, recording.command) = (run.is_election(), run.command(seed));
+    match ended {
+        // A run that was cut off has no result.
+        Ok(_) | Err(Error::Interrupted) if recording.cut_off => {}
+        Ok(Ending { violations, summary }) => {
+            (recording.wrong, recording.summary) = (violations, summary);
+        }
+        Err(error) => return Err(error),
     }
     Ok(recording)
 }
 
 impl Recording {
+    /// The recording as it was after a step: without later steps, states, messages and results.
+    pub fn until(&self, step: usize) -> Self {
+        let mut part = self.clone();
+        part.steps.truncate(step + 1);
+        part.end = part.steps.last().map_or(Time::ZERO, |last| last.at);
+        part.messages.retain(|message| message.sent <= step);
+        for message in part.messages.iter_mut().filter(|message| message.ended > Some(step)) {
+            (message.ended, message.lost) = (None, false);
+        }
+        for states in &mut part.states {
+            states.retain(|(since, _)| *since <= step);
+        }
+        part.cuts.retain(|cut| cut.from <= part.end);
+        (part.wrong, part.summary, part.cut_off) = (Vec::new(), String::new(), false);
+        part
+    }
+
     /// An empty recording for processes with these names, to be filled by the caller.
     pub fn of(names: Vec<String>) -> Self {
         Self {
@@ -168,21 +173,9 @@ impl Recording {
             election: false,
             wrong: Vec::new(),
             summary: String::new(),
+            code: Vec::new(),
             names,
         }
-    }
-
-    fn judge(&mut self, report: &Report) {
-        let wrong = report.violations.iter().map(|found| &found.violation);
-        self.wrong = wrong
-            .map(|found| Wrong {
-                at: found.at,
-                breach: found.property.breach().into(),
-                what: found.what.clone(),
-            })
-            .collect();
-        let entries = if report.entries == 1 { "entry" } else { "entries" };
-        self.summary = format!("{} {entries}, {} messages", report.entries, report.messages);
     }
 }
 
@@ -218,25 +211,29 @@ struct Recorder {
     all_touched: bool,
     /// The index of each message in the recording, by its number in the trace.
     places: BTreeMap<u64, usize>,
+    listing: Listing,
 }
 
 impl Recorder {
-    fn new(spec: &Spec, processes: usize, limits: Limits) -> Result<Self, Error> {
+    fn new(run: &RunSpec, limits: Limits) -> Result<Self, Error> {
+        let (spec, processes) = (run.system(), run.processes()?);
         if processes > limits.processes {
             return Err(UsageError::RecordedProcesses { most: limits.processes, processes }.into());
         }
-        let names = Names { sites: spec.sites };
-        let start = Step { at: Time::ZERO, site: None, kinds: vec!["start"], say: String::new() };
+        let names = run.names();
         let called = SiteId::all(processes).map(|site| names.of(site).to_string()).collect();
-        let recording = Recording { sites: spec.sites, cuts: cuts(spec), ..Recording::of(called) };
+        let listing = run.listing().unwrap_or_default();
+        let mut recording = Recording { sites: spec.sites, cuts: cuts(spec), ..Recording::of(called) };
+        recording.code.clone_from(&listing.lines);
         Ok(Self {
             recording,
             limits,
             by_hand: spec.by_hand,
-            step: Some(start),
+            step: Some(Step::new(Time::ZERO, None, "start", String::new())),
             touched: BTreeSet::new(),
             all_touched: true,
             places: BTreeMap::new(),
+            listing,
         })
     }
 
@@ -253,9 +250,9 @@ impl Recorder {
             let (from, to) = (record.site, message.to);
             self.recording.messages.push(Message { from, to, text, sent, ended: None, lost: false });
         }
-        let (What::Receive { id, .. } | What::Lost { id, .. }) = record.what else { return };
+        let (EventKind::Receive { id, .. } | EventKind::Lost { id, .. }) = record.what else { return };
         let Some(&place) = self.places.get(&id) else { return };
-        let lost = matches!(record.what, What::Lost { .. });
+        let lost = matches!(record.what, EventKind::Lost { .. });
         let message = &mut self.recording.messages[place];
         if message.ended.is_none() {
             (message.ended, message.lost) = (Some(sent), lost);
@@ -275,19 +272,25 @@ impl Sink for Recorder {
 
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         self.keep_messages(record);
-        let remark = matches!(record.what, What::Say { .. });
+        let remark = matches!(record.what, EventKind::Remark { .. });
         self.all_touched |= remark;
         if !remark {
             self.touched.insert(record.site);
         }
-        let blank = || Step { at: record.at, site: None, kinds: Vec::new(), say: String::new() };
-        let step = self.step.get_or_insert_with(blank);
+        let (kind, say) = (kind_name(&record.what), sentence(record));
+        let step = match &mut self.step {
+            Some(step) => {
+                step.kinds.push(kind);
+                if !step.say.is_empty() {
+                    step.say.push(' ');
+                }
+                step.say += &say;
+                step
+            }
+            None => self.step.insert(Step::new(record.at, None, kind, say)),
+        };
         step.site = if remark { step.site } else { Some(record.site) };
-        step.kinds.push(word(&record.what));
-        if !step.say.is_empty() {
-            step.say.push(' ');
-        }
-        step.say += &sentence(record);
+        step.fires.extend(record.why.iter().flat_map(|rule| self.listing.lines_of(rule)));
         Ok(())
     }
 
@@ -321,22 +324,22 @@ impl Sink for Recorder {
 }
 
 /// The name of an event's kind.
-fn word(what: &What<'_>) -> &'static str {
+fn kind_name(what: &EventKind<'_>) -> &'static str {
     match what {
-        What::Start => "start",
-        What::Request { .. } => "request",
-        What::Enter { .. } => "enter",
-        What::Exit => "exit",
-        What::Campaign => "campaign",
-        What::Elected { .. } => "elected",
-        What::Receive { .. } => "receive",
-        What::Lost { .. } => "lost",
-        What::Crash => "crash",
-        What::Recover => "recover",
-        What::Pause => "pause",
-        What::Resume => "resume",
-        What::Suspect { .. } => "suspect",
-        What::Timer => "timer",
-        What::Say { .. } => "say",
+        EventKind::Start => "start",
+        EventKind::Request { .. } => "request",
+        EventKind::Enter { .. } => "enter",
+        EventKind::Exit => "exit",
+        EventKind::Campaign => "campaign",
+        EventKind::Elected { .. } => "elected",
+        EventKind::Receive { .. } => "receive",
+        EventKind::Lost { .. } => "lost",
+        EventKind::Crash => "crash",
+        EventKind::Recover => "recover",
+        EventKind::Pause => "pause",
+        EventKind::Resume => "resume",
+        EventKind::Suspect { .. } => "suspect",
+        EventKind::Timer => "timer",
+        EventKind::Remark { .. } => "say",
     }
 }

@@ -1,6 +1,6 @@
 //! The log format of ShiViz, a web page that draws logs with vector clocks.
 
-use super::{Record, Sink, What, sentence};
+use super::{EventKind, Record, Sink, sentence};
 use crate::simulator::time::Time;
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ impl Sink for ShiViz {
             writeln!(self.out, "{EXPRESSION}\n")?;
         }
         // Losses and remarks are not events of a process, so they have no vector clock.
-        if matches!(record.what, What::Lost { .. } | What::Say { .. }) {
+        if matches!(record.what, EventKind::Lost { .. } | EventKind::Remark { .. }) {
             return Ok(());
         }
         writeln!(self.out, "{}", sentence(record))?;

@@ -1,6 +1,6 @@
 //! A trace in sentences.
 
-use super::{Record, Sink, What};
+use super::{EventKind, Record, Sink};
 use crate::simulator::time::Time;
 use lockkeeper_core::Mode;
 use std::io;
@@ -14,30 +14,32 @@ pub fn sentence(record: &Record<'_>) -> String {
         why => format!("{start}: it {}.", why.join("; it ")),
     };
     let happened = match record.what {
-        What::Start => format!("{name} starts."),
-        What::Request { mode: Mode::Exclusive } => because(format!("{name} wants to enter")),
-        What::Request { mode: Mode::Shared } => because(format!("{name} wants to enter and to share")),
-        What::Enter { fence, mode: Mode::Exclusive } => format!("{name} is inside, with fence {fence}."),
-        What::Enter { fence, mode: Mode::Shared } => {
+        EventKind::Start => format!("{name} starts."),
+        EventKind::Request { mode: Mode::Exclusive } => because(format!("{name} wants to enter")),
+        EventKind::Request { mode: Mode::Shared } => because(format!("{name} wants to enter and to share")),
+        EventKind::Enter { fence, mode: Mode::Exclusive } => format!("{name} is inside, with fence {fence}."),
+        EventKind::Enter { fence, mode: Mode::Shared } => {
             format!("{name} is inside and shares, with fence {fence}.")
         }
-        What::Exit => because(format!("{name} leaves")),
-        What::Campaign => because(format!("{name} misses the leader")),
-        What::Elected { leader } if leader == record.site => format!("{name} leads."),
-        What::Elected { leader } => format!("{name} takes {} for the leader.", names.of(leader)),
-        What::Receive { from, message, .. } => {
+        EventKind::Exit => because(format!("{name} leaves")),
+        EventKind::Campaign => because(format!("{name} misses the leader")),
+        EventKind::Elected { leader } if leader == record.site => format!("{name} leads."),
+        EventKind::Elected { leader } => format!("{name} takes {} for the leader.", names.of(leader)),
+        EventKind::Receive { from, message, .. } => {
             because(format!("{name} receives {message} from {}", names.of(from)))
         }
-        What::Lost { from, message, .. } => format!("{message} from {} to {name} is lost.", names.of(from)),
-        What::Crash => format!("{name} crashes."),
-        What::Recover => because(format!("{name} starts again and remembers nothing")),
-        What::Pause => format!("{name} stops for a while."),
-        What::Resume => format!("{name} goes on."),
-        What::Suspect { suspect } => {
+        EventKind::Lost { from, message, .. } => {
+            format!("{message} from {} to {name} is lost.", names.of(from))
+        }
+        EventKind::Crash => format!("{name} crashes."),
+        EventKind::Recover => because(format!("{name} starts again and remembers nothing")),
+        EventKind::Pause => format!("{name} stops for a while."),
+        EventKind::Resume => format!("{name} goes on."),
+        EventKind::Suspect { suspect } => {
             because(format!("{name} suspects that {} has crashed", names.of(suspect)))
         }
-        What::Timer => because(format!("a timer of {name} runs out")),
-        What::Say { text } => text.to_string(),
+        EventKind::Timer => because(format!("a timer of {name} runs out")),
+        EventKind::Remark { text } => text.to_string(),
     };
     happened + &sendings(record)
 }

@@ -1,6 +1,6 @@
 //! A space-time diagram as SVG: sites as lines, time to the right, messages as arrows.
 
-use super::{Record, Sink, What};
+use super::{EventKind, Record, Sink};
 use crate::property::Names;
 use crate::simulator::time::Time;
 use lockkeeper_core::{Mode, SiteId};
@@ -11,8 +11,12 @@ use std::io::{self, Write};
 const MOST_MESSAGES: usize = 20_000;
 /// The maximum number of messages with a visible label. Beyond it, labels are shown on hover.
 const MOST_LABELS: usize = 150;
-/// The colours of Okabe and Ito, which can be distinguished with any kind of colour vision.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666"];
+/// The colours of message types, in the order in which the types first occur. Those of the lab's page, which can be
+/// distinguished with any kind of colour vision; so are those of [`look`]. Warm colours show the states of sites.
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#009e73", "#b0558b", "#4a4a4a", "#2a93d5", "#7a5c00", "#7b3fb5", "#00808a"];
+/// The colour of crashes and suspicions.
+const WRONG: &str = "#b3261e";
 
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 40.0;
@@ -27,7 +31,7 @@ struct Arrow {
     sent: Time,
     ended: Time,
     arrived: bool,
-    word: usize,
+    kind: usize,
     text: String,
 }
 
@@ -63,7 +67,7 @@ pub struct Svg {
     arrows: Vec<Arrow>,
     not_drawn: usize,
     /// The message types seen so far, for the legend and the colours.
-    words: Vec<String>,
+    kinds: Vec<String>,
     remarks: Vec<(Time, String)>,
     suspicions: Vec<(Time, SiteId, SiteId)>,
 }
@@ -80,7 +84,7 @@ impl Svg {
             spans: Vec::new(),
             arrows: Vec::new(),
             not_drawn: 0,
-            words: Vec::new(),
+            kinds: Vec::new(),
             remarks: Vec::new(),
             suspicions: Vec::new(),
         }
@@ -102,11 +106,11 @@ impl Svg {
     }
 
     /// The index of a message's type, which is the text before its arguments.
-    fn word(&mut self, text: &str) -> usize {
-        let name = text.split('(').next().unwrap_or(text);
-        self.words.iter().position(|known| known == name).unwrap_or_else(|| {
-            self.words.push(name.into());
-            self.words.len() - 1
+    fn kind(&mut self, text: &str) -> usize {
+        let name = text.split([' ', '(', '[']).next().unwrap_or(text);
+        self.kinds.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.kinds.push(name.into());
+            self.kinds.len() - 1
         })
     }
 
@@ -153,7 +157,7 @@ impl Svg {
         for (at, site, suspect) in &self.suspicions {
             let _ = writeln!(
                 svg,
-                "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\" fill=\"#d55e00\">{}?</text>",
+                "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\" fill=\"{WRONG}\">{}?</text>",
                 x(*at),
                 y(*site) - 8.0,
                 self.names.of(*suspect)
@@ -198,13 +202,13 @@ impl Svg {
             at
         };
         let mut next = 20.0;
-        for (index, word) in self.words.iter().enumerate() {
+        for (index, kind) in self.kinds.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
             let shape = format!(
                 "<line x1=\"{next:.1}\" y1=\"52\" x2=\"{:.1}\" y2=\"52\" stroke=\"{colour}\" stroke-width=\"2.4\"/>",
                 next + 20.0
             );
-            next = item(svg, shape, word);
+            next = item(svg, shape, kind);
         }
         let elects = self.spans.iter().any(|span| matches!(span.state, State::Campaigning | State::Leading));
         let shares = self.spans.iter().any(|span| span.state == State::Sharing);
@@ -252,9 +256,9 @@ impl Svg {
 
 fn look(state: State) -> (&'static str, f64) {
     match state {
-        State::Waiting | State::Campaigning => ("#f0c36d", 6.0),
-        State::Inside | State::Leading => ("#20639b", 18.0),
-        State::Sharing => ("#7fb2d9", 18.0),
+        State::Waiting | State::Campaigning => ("#e69f00", 6.0),
+        State::Inside | State::Leading => ("#d55e00", 18.0),
+        State::Sharing => ("#eaae7f", 18.0),
         State::Down => ("#ffffff", 4.0),
         State::Paused => ("#dddddd", 12.0),
         State::Idle => ("none", 0.0),
@@ -263,7 +267,7 @@ fn look(state: State) -> (&'static str, f64) {
 
 fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y: f64) {
     let (colour, thick) = look(span.state);
-    let word = match span.state {
+    let kind = match span.state {
         State::Waiting => "waits",
         State::Inside => "is inside",
         State::Sharing => "is inside and shares",
@@ -276,7 +280,7 @@ fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y:
     let _ = writeln!(
         svg,
         "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{thick}\" rx=\"2\" fill=\"{colour}\">\
-         <title>{} {word} from {} to {} T</title></rect>",
+         <title>{} {kind} from {} to {} T</title></rect>",
         y - thick / 2.0,
         (to - from).max(1.5),
         names.of(span.site),
@@ -286,8 +290,8 @@ fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y:
     if span.state == State::Down {
         let _ = writeln!(
             svg,
-            "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" y2=\"{y:.1}\" stroke=\"#d55e00\" stroke-dasharray=\"3 6\"/>\
-             <text x=\"{from:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"20\" font-weight=\"700\" fill=\"#d55e00\">✕</text>",
+            "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" y2=\"{y:.1}\" stroke=\"{WRONG}\" stroke-dasharray=\"3 6\"/>\
+             <text x=\"{from:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"20\" font-weight=\"700\" fill=\"{WRONG}\">✕</text>",
             y + 7.0
         );
     }
@@ -300,7 +304,7 @@ fn draw_arrow(
     labels: Option<&mut Labels>,
     [x1, y1, x2, y2]: [f64; 4],
 ) {
-    let colour = COLOURS[arrow.word % COLOURS.len()];
+    let colour = COLOURS[arrow.kind % COLOURS.len()];
     // The arrow of a lost message ends on the way.
     let share = if arrow.arrived { 1.0 } else { 0.6 };
     let (x2, y2) = (x1 + (x2 - x1) * share, y1 + (y2 - y1) * share);
@@ -370,36 +374,40 @@ fn escape(text: &str) -> String {
 impl Sink for Svg {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         let (site, now) = (record.site, record.at);
+        // The order of the types, and so their colours, is that in which they are sent.
+        for sent in record.sends {
+            self.kind(&sent.message.to_string());
+        }
         match record.what {
-            What::Request { .. } => self.change(site, State::Waiting, now),
-            What::Enter { mode: Mode::Exclusive, .. } => self.change(site, State::Inside, now),
-            What::Enter { mode: Mode::Shared, .. } => self.change(site, State::Sharing, now),
-            What::Exit | What::Recover => self.change(site, State::Idle, now),
-            What::Campaign => self.change(site, State::Campaigning, now),
-            What::Elected { leader } => {
+            EventKind::Request { .. } => self.change(site, State::Waiting, now),
+            EventKind::Enter { mode: Mode::Exclusive, .. } => self.change(site, State::Inside, now),
+            EventKind::Enter { mode: Mode::Shared, .. } => self.change(site, State::Sharing, now),
+            EventKind::Exit | EventKind::Recover => self.change(site, State::Idle, now),
+            EventKind::Campaign => self.change(site, State::Campaigning, now),
+            EventKind::Elected { leader } => {
                 self.change(site, if leader == site { State::Leading } else { State::Idle }, now);
             }
-            What::Crash => self.change(site, State::Down, now),
-            What::Pause => {
+            EventKind::Crash => self.change(site, State::Down, now),
+            EventKind::Pause => {
                 self.before_pause[site.index()] = self.state[site.index()].0;
                 self.change(site, State::Paused, now);
             }
-            What::Resume => self.change(site, self.before_pause[site.index()], now),
-            What::Receive { from, message, sent, .. } => {
+            EventKind::Resume => self.change(site, self.before_pause[site.index()], now),
+            EventKind::Receive { from, message, sent, .. } => {
                 let text = message.to_string();
-                let word = self.word(&text);
-                self.arrow(Arrow { from, to: site, sent, ended: now, arrived: true, word, text });
+                let kind = self.kind(&text);
+                self.arrow(Arrow { from, to: site, sent, ended: now, arrived: true, kind, text });
             }
-            What::Lost { from, message, sent, .. } => {
+            EventKind::Lost { from, message, sent, .. } => {
                 let text = message.to_string();
-                let word = self.word(&text);
+                let kind = self.kind(&text);
                 // A message that is lost when it is sent is drawn as if it had been under way for one T.
                 let ended = if now > sent { now } else { now + Time::UNIT };
-                self.arrow(Arrow { from, to: site, sent, ended, arrived: false, word, text });
+                self.arrow(Arrow { from, to: site, sent, ended, arrived: false, kind, text });
             }
-            What::Suspect { suspect } => self.suspicions.push((now, site, suspect)),
-            What::Say { text } => self.remarks.push((now, text.to_string())),
-            What::Start | What::Timer => {}
+            EventKind::Suspect { suspect } => self.suspicions.push((now, site, suspect)),
+            EventKind::Remark { text } => self.remarks.push((now, text.to_string())),
+            EventKind::Start | EventKind::Timer => {}
         }
         Ok(())
     }

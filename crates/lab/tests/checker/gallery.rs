@@ -41,7 +41,7 @@ const PINNED: &[Row] = &[
     ("lamport-suppressed-forgets-its-own-request", NoDeadlock, 2, (2, Some(1))),
     ("roucairol-carvalho-does-not-ask-back", NoDeadlock, 13, (3, Some(1))),
     ("roucairol-carvalho-keeps-what-it-gives", MutualExclusion, 4, (2, Some(1))),
-    ("neilsen-mizuno-follows-nobody-while-waiting", Invariant, 5, (2, Some(1))),
+    ("neilsen-mizuno-follows-no-site-while-waiting", Invariant, 5, (2, Some(1))),
     ("bakery-messages-without-choosing", MutualExclusion, 14, (2, Some(1))),
     ("bakery-ties-unbroken", MutualExclusion, 14, (2, Some(1))),
     ("k-mutual-exclusion-takes-late-replies", MutualExclusion, 13, (3, Some(2))),
@@ -51,7 +51,7 @@ const PINNED: &[Row] = &[
     ("readers-writers-reader-lets-a-writer-in", MutualExclusion, 6, (2, Some(1))),
     ("readers-writers-writer-lets-readers-pass", TimestampOrder, 4, (2, Some(1))),
     ("gate-shares-and-does-not-listen", MutualExclusion, 6, (2, Some(2))),
-    ("gate-answers-while-somebody-is-inside", MutualExclusion, 6, (2, Some(1))),
+    ("gate-answers-while-a-site-is-inside", MutualExclusion, 6, (2, Some(1))),
     ("gate-lets-one-more-in-after-a-recall", MutualExclusion, 8, (2, Some(2))),
     ("gate-version-does-not-grow", MutualExclusion, 13, (2, Some(2))),
     ("gate-leaves-without-a-word", NoDeadlock, 6, (2, Some(1))),
@@ -73,7 +73,8 @@ const PINNED: &[Row] = &[
     ("lamport-on-channels-that-reorder", MutualExclusion, 4, (2, Some(1))),
     ("state-rebuilt-from-scratch-after-a-crash", MutualExclusion, 7, (3, Some(1))),
     ("an-idle-lock-recreated-with-a-fresh-clock", MutualExclusion, 7, (2, Some(2))),
-    ("maekawa-as-published", NoDeadlock, 6, (3, Some(1))),
+    ("maekawa-triangle", NoDeadlock, 6, (3, Some(1))),
+    ("maekawa-displaced-request", NoDeadlock, 14, (4, Some(1))),
     ("two-tokens-after-a-hasty-regeneration", MutualExclusion, 6, (3, Some(1))),
 ];
 

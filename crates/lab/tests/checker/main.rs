@@ -4,4 +4,6 @@ mod algorithms;
 mod gallery;
 mod reduction;
 mod same_counts;
+mod symmetry;
+mod tla;
 mod tlc;

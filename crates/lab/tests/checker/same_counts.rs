@@ -31,14 +31,14 @@ impl<S> Plain<S>
 where
     S: Machines,
 {
-    fn push(&self, channel: &mut Vec<S::Parcel>, parcel: S::Parcel) {
-        channel.push(parcel);
+    fn push(&self, channel: &mut Vec<S::Envelope>, envelope: S::Envelope) {
+        channel.push(envelope);
         if !self.0.fifo() {
             channel.sort();
         }
     }
 
-    fn entered(&self, state: &mut State<S::Local, S::Parcel>, who: usize, entry: Entry) {
+    fn entered(&self, state: &mut State<S::Local, S::Envelope>, who: usize, entry: Entry) {
         if !self.0.sharing().conflict(entry.mode, Mode::Shared) {
             return;
         }
@@ -48,7 +48,7 @@ where
             }
         }
         for channel in state.channels.iter_mut().flatten() {
-            channel.iter_mut().for_each(|parcel| self.0.outdate_parcel(parcel));
+            channel.iter_mut().for_each(|envelope| self.0.outdate_envelope(envelope));
             if !self.0.fifo() {
                 channel.sort();
             }
@@ -60,9 +60,9 @@ impl<S> Model for Plain<S>
 where
     S: Machines,
     S::Local: Debug,
-    S::Parcel: Debug,
+    S::Envelope: Debug,
 {
-    type State = State<S::Local, S::Parcel>;
+    type State = State<S::Local, S::Envelope>;
     type Action = Action;
 
     fn init_states(&self) -> Vec<Self::State> {
@@ -70,7 +70,7 @@ where
         let (locals, sent) = self.0.start();
         let mut state = State { locals, channels: vec![vec![Vec::new(); machines]; machines] };
         for sent in sent {
-            self.push(&mut state.channels[sent.from][sent.to], sent.parcel);
+            self.push(&mut state.channels[sent.from][sent.to], sent.envelope);
         }
         vec![state]
     }
@@ -93,15 +93,15 @@ where
         let (who, step) = match action {
             Action::Choice(who, code) => (who, self.0.step(who, &mut next.locals[who], Cause::Choice(code))),
             Action::Deliver(from, who, place) => {
-                let parcel = next.channels[from][who].remove(place);
-                (who, self.0.step(who, &mut next.locals[who], Cause::Message(from, &parcel)))
+                let envelope = next.channels[from][who].remove(place);
+                (who, self.0.step(who, &mut next.locals[who], Cause::Message(from, &envelope)))
             }
         };
         if let Some(entry) = step.effect.entered {
             self.entered(&mut next, who, entry);
         }
-        for (to, parcel) in step.sends {
-            self.push(&mut next.channels[who][to], parcel);
+        for (to, envelope) in step.sends {
+            self.push(&mut next.channels[who][to], envelope);
         }
         Some(next)
     }

@@ -4,6 +4,7 @@
 //! The state counts are pinned, so that a change of an election or of the search shows how much is still
 //! explored.
 
+use lockkeeper_lab::checker::registers::RegisterKind;
 use lockkeeper_lab::checker::{CheckReport, CheckSpec, Fault, Faults, SearchLimits, Verdict, check};
 use lockkeeper_lab::property::Property;
 
@@ -69,8 +70,8 @@ fn timeout_that_is_too_short_leads_to_two_leaders() {
     let breaks = |election, steps| {
         let report = explore(&CheckSpec { short_timeouts: true, ..spec(election, 3, 1, true) });
         let found = report.counterexample.expect("two leaders");
-        assert_eq!(found.breach.property, Property::HighestLeads);
-        assert_eq!(found.breach.what, "S1 comes to lead although S3 is up");
+        assert_eq!(found.violation.property, Property::HighestLeads);
+        assert_eq!(found.violation.what, "S1 comes to lead although S3 is up");
         assert_eq!(found.steps, steps, "{found}");
     };
     breaks("bully", 2);
@@ -99,7 +100,7 @@ fn options_of_other_models_are_rejected() {
     for (spec, option) in [
         (CheckSpec { requests: Some(2), ..spec("bully", 3, 1, true) }, "'requests'"),
         (CheckSpec { full: true, ..spec("bully", 3, 1, true) }, "'full'"),
-        (CheckSpec { safe_registers: true, ..spec("bully", 3, 1, true) }, "'safe-registers'"),
+        (CheckSpec { registers: RegisterKind::Safe, ..spec("bully", 3, 1, true) }, "'safe-registers'"),
         (CheckSpec { only: Some(Property::NoDeadlock), ..spec("bully", 3, 1, true) }, "'only no-deadlock'"),
         (CheckSpec { initiators: Some(1), ..CheckSpec::new("lamport", 2) }, "'initiators'"),
     ] {

@@ -2,6 +2,7 @@
 
 mod costs;
 mod every_run;
+mod figures;
 mod runs;
 mod variants;
 

@@ -128,8 +128,8 @@ fn partition_leads_to_a_leader_on_each_side() {
         assert_eq!(report.properties.highest_leads, "violated", "{name}");
         assert_eq!(report.properties.agreement, "violated", "{name}");
         let found =
-            report.violations.iter().find(|found| found.breach.property == Property::Agreement).unwrap();
-        assert_eq!(found.breach.what, "S1, S2, S3 follow S3; S4, S5, S6, S7 follow S7");
+            report.violations.iter().find(|found| found.violation.property == Property::Agreement).unwrap();
+        assert_eq!(found.violation.what, "S1, S2, S3 follow S3; S4, S5, S6, S7 follow S7");
 
         spec.initiators.push((site(2), t(70.0)));
         let report = run(&spec);
@@ -150,7 +150,7 @@ fn slow_messages_lead_to_two_leaders() {
         assert_eq!(report.properties.highest_leads, "violated", "{name}");
         let found = &report.violations[0];
         let again = elect(&spec, found.seed, 1).unwrap();
-        assert_eq!(again.violations[0].breach, found.breach);
+        assert_eq!(again.violations[0].violation, found.violation);
         assert!(found.reproduce.starts_with(&format!("lockkeeper sim --election {name} --sites 5")));
 
         spec.system.settings.push(("timeout".into(), "40".into()));

@@ -17,7 +17,7 @@ fn assert_caught(mutant: &Mutant) {
     let (wrong, twin) = (checked(name), checked(mutant.twin));
     assert!(twin.is_verified(), "the twin of {name}: {twin:#?}");
     match wrong.counterexample {
-        Some(found) => assert_eq!(found.breach.property, breaks, "{name}: {found}"),
+        Some(found) => assert_eq!(found.violation.property, breaks, "{name}: {found}"),
         None => {
             assert!(!wrong.complete, "{name} is not caught");
             assert_eq!(timed(mutant.algorithm), Some(breaks), "{name} is not caught");
@@ -46,7 +46,7 @@ fn timed(algorithm: &dyn ElectionAlgorithm) -> Option<Property> {
         at(&mut spec, 1.0 + f64::from(quarter) / 4.0, Action::Crash(site(2)));
         let (run, _) = Sim::new(&spec, &*configured, 1, None).run();
         assert!(run.end > t(1.0) && run.end < Time::NEVER);
-        run.breaches.first().map(|breach| breach.property)
+        run.violations.first().map(|violation| violation.property)
     })
 }
 

@@ -55,3 +55,23 @@ fn requests_are_granted_in_order() {
         assert_equal(report.fairness.jain, 1.0, "Jain's index");
     }
 }
+
+/// Lectures that count the receipt of a REQUEST and the sending of its REPLY as two events of the clock show REPLY(3)
+/// where one step of the algorithm gives REPLY(2). The setting changes the numbers only.
+#[test]
+fn a_reply_has_a_tick_of_its_own_if_the_settings_say_so() {
+    let run = |settings: &[(&str, &str)]| {
+        let mut spec = lockkeeper_lab::Scenario::open("lamport-two-requests").unwrap().spec;
+        spec.settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let mut story = lockkeeper_lab::trace::Story::default();
+        let report =
+            lockkeeper_lab::trace_run(&spec, 1, &mut story, &lockkeeper_lab::Progress::default()).unwrap();
+        let lines: Vec<String> = story.lines.iter().map(|(_, line)| line.clone()).collect();
+        (report, lines.join("\n"))
+    };
+    let ((one, first), (two, second)) = (run(&[]), run(&[("ticks", "two")]));
+    assert!(first.contains("It sends REPLY(2) to S1") && !first.contains("REPLY(4)"), "{first}");
+    assert!(second.contains("It sends REPLY(3) to S1") && !second.contains("REPLY(2)"), "{second}");
+    assert_eq!((one.entries, one.messages), (two.entries, two.messages));
+    assert!(one.held() && two.held());
+}

@@ -1,6 +1,7 @@
 //! Lamport with suppressed replies, Roucairol and Carvalho, Neilsen and Mizuno, the bakery by messages.
 
 use super::{LoadSpec, SITES, assert_equal, assert_near, mean, measure, n};
+use lockkeeper_lab::{Progress, Spec, simulate};
 
 /// Lamport's algorithm in which a pending request replaces the reply: 3(N−1) without contention, 2(N−1) if
 /// all sites request.
@@ -57,5 +58,18 @@ fn the_bakery_reads_three_variables_of_every_other_site() {
         }
         let low = measure("bakery-messages", sites, LoadSpec::Low, &[]);
         assert_equal(low.client_delay.max, 6.0, "client delay");
+    }
+}
+
+/// "SD is T" holds for the bakery where the next site has only TURN to wait for: with many sites at high load. With few,
+/// the next site is still at an earlier read when the exit comes.
+#[test]
+fn the_bakery_with_few_sites_needs_more_than_one_delay_between_sections() {
+    for (sites, expected, largest) in [(2, 3.0, 5.0), (6, 1.175, 1.7), (9, 1.0, 1.0), (16, 1.0, 1.0)] {
+        let mut spec = Spec::new("bakery-messages", sites);
+        spec.entries = 600;
+        let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
+        assert_equal(report.sync_delay.mean, expected, "synchronization delay");
+        assert_equal(report.sync_delay.max, largest, "largest synchronization delay");
     }
 }

@@ -1,6 +1,8 @@
 //! Ricart and Agrawala, *An Optimal Algorithm for Mutual Exclusion in Computer Networks*, 1981; described in
 //! section 9.4 of Kshemkalyani and Singhal, *Distributed Computing*.
 
+use lockkeeper_lab::Progress;
+
 use super::{LoadSpec, SITES, assert_equal, measure, n};
 
 /// The paper's message traffic, section 9.4 of the book: N−1 requests and N−1 replies for each entry.
@@ -41,4 +43,42 @@ fn entries_follow_the_order_of_sequence_numbers() {
         assert_eq!(report.fairness.causal_inversions, Some(0));
         assert_eq!(report.fairness.max_bypass, sites as u64 - 1);
     }
+}
+
+/// The figure of the textbooks with the timestamps 41 and 34: the smaller one is served first.
+#[test]
+fn clocks_start_at_the_readings_of_the_textbook() {
+    let scenario = lockkeeper_lab::Scenario::open("ricart-agrawala-textbook-timestamps").unwrap();
+    let mut story = lockkeeper_lab::trace::Story::default();
+    lockkeeper_lab::trace_run(&scenario.spec, 1, &mut story, &Progress::default()).unwrap();
+    let story: Vec<String> = story.lines.into_iter().map(|(_, line)| line).collect();
+    let text = story.join("\n");
+    assert!(text.contains("REQUEST(41) to S2, S3") && text.contains("REQUEST(34) to S1, S3"), "{text}");
+    let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}\n{text}"));
+    assert!(place("S2 is inside") < place("S1 is inside"));
+    let mut spec = scenario.spec;
+    spec.algorithm = "token-ring".into();
+    let error = lockkeeper_lab::simulate(&spec, 1, 1, &Progress::default()).unwrap_err().to_string();
+    assert_eq!(error, "'clock' sets Lamport clocks at the start, and token-ring has none");
+}
+
+/// Of the messages against deadlock, each travels between sites in a figure.
+#[test]
+fn figures_use_every_message_of_maekawa_and_of_the_recovering_ring() {
+    let kinds = |name: &str| {
+        let scenario = lockkeeper_lab::Scenario::open(name).unwrap();
+        let report = lockkeeper_lab::simulate(&scenario.spec, 1, 1, &Progress::default()).unwrap();
+        report
+            .by_message
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(kind, _)| kind)
+            .collect::<Vec<_>>()
+    };
+    let maekawa = kinds("maekawa-inquire");
+    for kind in ["REQUEST", "LOCKED", "FAILED", "INQUIRE", "RELINQUISH", "RELEASED"] {
+        assert!(maekawa.contains(&kind), "{kind} in {maekawa:?}");
+    }
+    let ring = kinds("token-made-anew");
+    assert!(["TOKEN", "WHO-HAS", "ANSWER"].iter().all(|kind| ring.contains(kind)), "{ring:?}");
 }

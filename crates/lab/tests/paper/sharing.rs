@@ -5,7 +5,7 @@ use super::{LoadSpec, SITES, assert_equal, assert_near, measure, n};
 use lockkeeper_core::{Holder, Mode, SiteId};
 use lockkeeper_lab::simulator::delay::Delay;
 use lockkeeper_lab::simulator::spec::{Action, Scripted};
-use lockkeeper_lab::trace::{Record, Sink, What};
+use lockkeeper_lab::trace::{EventKind, Record, Sink};
 use lockkeeper_lab::{Progress, Report, Spec, Time, simulate, trace_run};
 use std::io;
 
@@ -151,7 +151,7 @@ struct Entries(Vec<(Time, SiteId, Mode)>);
 
 impl Sink for Entries {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
-        if let What::Enter { mode, .. } = record.what {
+        if let EventKind::Enter { mode, .. } = record.what {
             self.0.push((record.at, record.site, mode));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Le Lann's ring (1977), and its variant with a parked token.
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
+use lockkeeper_lab::{Progress, Spec, simulate};
 
 /// If all sites request, the token moves one hop per entry.
 #[test]
@@ -41,5 +42,25 @@ fn parked_token_costs_nothing_or_one_round() {
         assert_equal(report.client_delay.mean, n(sites) - 1.0, "client delay");
         assert_equal(report.client_delay.max, n(sites), "largest client delay");
         assert_equal(Some(report.idle_messages), 0.0, "messages per T while idle");
+    }
+}
+
+/// "At most (N−1)T" holds for the perpetual ring at every load. It does not hold for the parked token: at an exit, the
+/// request of the only waiting site can still be on its way to the token.
+#[test]
+fn parked_token_can_need_a_whole_round_after_an_exit() {
+    for sites in [3, 5, 9] {
+        let largest = |algorithm| {
+            let mut spec = Spec::new(algorithm, sites);
+            (spec.load, spec.entries) = (LoadSpec::Poisson(0.02), 2_000);
+            let report = simulate(&spec, 1, 3, &Progress::default()).unwrap();
+            assert!(report.held());
+            report.sync_delay.max.unwrap()
+        };
+        assert!(largest("token-ring") <= n(sites) - 1.0);
+        let parked = largest("token-ring-parked");
+        assert!(parked > n(sites) - 1.0 && parked < n(sites), "{sites} sites: {parked}");
+        let high = measure("token-ring-parked", sites, LoadSpec::High, &[]);
+        assert_equal(high.sync_delay.max, 1.0, "at high load");
     }
 }

@@ -3,7 +3,7 @@
 //! Each text file names a scenario and then lists the events at each instant: requests, entries, exits and
 //! deliveries. Events at the same instant may be listed in any order.
 
-use lockkeeper_lab::trace::{Record, Sink, What};
+use lockkeeper_lab::trace::{EventKind, Record, Sink};
 use lockkeeper_lab::{Progress, Scenario, Time, trace_run};
 use std::collections::BTreeMap;
 use std::io;
@@ -16,12 +16,14 @@ impl Sink for Transcript {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         let name = record.name();
         let line = match record.what {
-            What::Request { .. } => format!("{name} asks"),
-            What::Enter { .. } => format!("{name} enters"),
-            What::Exit => format!("{name} leaves"),
-            What::Crash => format!("{name} crashes"),
-            What::Receive { from, message, .. } => format!("{message}: {} -> {name}", record.names.of(from)),
-            What::Lost { from, message, .. } => {
+            EventKind::Request { .. } => format!("{name} asks"),
+            EventKind::Enter { .. } => format!("{name} enters"),
+            EventKind::Exit => format!("{name} leaves"),
+            EventKind::Crash => format!("{name} crashes"),
+            EventKind::Receive { from, message, .. } => {
+                format!("{message}: {} -> {name}", record.names.of(from))
+            }
+            EventKind::Lost { from, message, .. } => {
                 format!("{message}: {} -> {name} is lost", record.names.of(from))
             }
             _ => return Ok(()),

@@ -49,6 +49,10 @@ impl Browser {
         self.runtime.block_on(self.window.press(key));
     }
 
+    pub fn widen(&self, width: u32) {
+        self.runtime.block_on(self.window.widen(width));
+    }
+
     pub fn picture(&self, name: &str) {
         self.runtime.block_on(self.window.picture(name));
     }

@@ -6,12 +6,12 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The time after which the tests give up; it measures nothing.
-const PATIENCE: Duration = Duration::from_secs(120);
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Sends a raw HTTP request; returns the status and body of the response.
 fn ask(port: u16, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);
     let mut line = String::new();

@@ -38,11 +38,10 @@ pub struct Failure {
 pub enum FoundBy {
     /// The checker for message passing, with an exhibit of [`gallery`]. The run is a scenario.
     Messages,
-    /// The checker for shared registers. Its run, like those of the following checkers, is a list of
-    /// sentences.
-    Registers,
-    /// The checker for elections.
+    /// The checker for elections. The run is a scenario.
     Election,
+    /// The checker for shared registers. Its run, like that of the following checker, is a list of sentences.
+    Registers,
     /// The checker for whole members of a cluster, in `lockkeeper-cluster-lab`.
     Cluster,
 }
@@ -56,16 +55,28 @@ macro_rules! run {
 /// All counterexamples.
 pub const ALL: &[Failure] = &[
     Failure {
-        name: "maekawa-as-published",
+        name: "maekawa-triangle",
         title: "Maekawa's triangle",
         story: "Three sites request at the same time. Each has its own vote and needs one more; every other vote \
                 is given away. No site can ever continue.",
-        why: "A vote, once given, was kept until the entry. The corrected algorithm asks for votes back: INQUIRE \
-              goes to the site that has the vote when an older request comes, and a site that has FAILED \
+        why: "A vote, once given, is kept until the exit. This is the simplification of many textbooks; Maekawa's paper \
+              and `maekawa` ask for votes back: INQUIRE goes to the site that has the vote when an older request comes, and a site that has FAILED \
               elsewhere yields it.",
-        command: "lockkeeper check maekawa-published --sites 3",
+        command: "lockkeeper check maekawa-basic --sites 3",
         found_by: FoundBy::Messages,
-        run: run!("maekawa-as-published.scenario"),
+        run: run!("maekawa-triangle.scenario"),
+    },
+    Failure {
+        name: "maekawa-displaced-request",
+        title: "Maekawa's displaced request",
+        story: "The algorithm as published in 1985, with FAILED, INQUIRE and RELINQUISH. A request was first in an \
+                arbiter's queue, so it received no FAILED; then an older request displaces it. It still believes that \
+                it may win, and keeps a vote that the older request needs.",
+        why: "Sanders' correction of 1987: an arbiter also sends FAILED to the request that an older one displaces from \
+              the head of its queue. `maekawa` does that.",
+        command: "lockkeeper check maekawa-1985 --sites 4",
+        found_by: FoundBy::Messages,
+        run: run!("maekawa-displaced-request.scenario"),
     },
     Failure {
         name: "lamport-on-channels-that-reorder",
@@ -111,7 +122,7 @@ pub const ALL: &[Failure] = &[
               leader.",
         command: "lockkeeper check bully --sites 3 --partition",
         found_by: FoundBy::Election,
-        run: run!("bully-under-partition.story"),
+        run: run!("bully-under-partition.scenario"),
     },
     Failure {
         name: "lease-from-arrival",
@@ -145,7 +156,7 @@ pub fn find(name: &str) -> Option<&'static Failure> {
 impl Failure {
     /// Its run as a scenario, if it is one.
     pub fn scenario(&self) -> Option<&'static str> {
-        (self.found_by == FoundBy::Messages).then_some(self.run)
+        matches!(self.found_by, FoundBy::Messages | FoundBy::Election).then_some(self.run)
     }
 
     /// Its run as a recording, made from its sentences.
@@ -166,7 +177,7 @@ impl Failure {
             FoundBy::Registers => {
                 let report = checker::check(&CheckSpec::new(self.name, 2), |_| true)?;
                 let found = report.counterexample.ok_or_else(nothing)?;
-                Ok(story::text(&found.story, &found.breach.what))
+                Ok(story::text(&found.story, &found.violation.what))
             }
             FoundBy::Election => {
                 let spec = CheckSpec {
@@ -174,8 +185,8 @@ impl Failure {
                     limits: SearchLimits::states(100_000),
                     ..CheckSpec::new("bully", 3)
                 };
-                let found = checker::check(&spec, |_| true)?.counterexample.ok_or_else(nothing)?;
-                Ok(story::text(&found.story, &found.breach.what))
+                let report = checker::check(&spec, |_| true)?;
+                Ok(report.counterexample.and_then(|found| found.scenario).ok_or_else(nothing)?)
             }
             FoundBy::Cluster => Err(UsageError::FailureOfClusters { name: self.name.into() }.into()),
         }

@@ -5,7 +5,7 @@
 
 use crate::simulator::time::Time;
 use crate::trace::SiteState;
-use crate::trace::recording::{Cut, Message, Recording, Step};
+use crate::trace::recording::{Message, Recording, Step};
 use lockkeeper_core::{Field, Mode, Phase, SiteId};
 use std::collections::BTreeSet;
 
@@ -24,12 +24,7 @@ pub fn recording(text: &str) -> Recording {
     let names: BTreeSet<&str> = text.lines().flat_map(str::split_whitespace).filter_map(name).collect();
     let names: Vec<String> = names.into_iter().map(Into::into).collect();
     let mut reader = StoryReader { recording: Recording::of(names), knows: Vec::new() };
-    reader.recording.steps.push(Step {
-        at: Time::ZERO,
-        site: None,
-        kinds: vec!["start"],
-        say: String::new(),
-    });
+    reader.recording.steps.push(Step::new(Time::ZERO, None, "start", String::new()));
     reader.knows = vec![Known::default(); reader.recording.names.len()];
     for line in text.lines() {
         reader.line(line);
@@ -69,7 +64,7 @@ impl StoryReader {
         let at = Time::from_milli_t(1000 * now as u64);
         if let Some(ending) = line.strip_prefix(ENDING) {
             let say = format!("{}.", capital(ending));
-            self.recording.steps.push(Step { at, site: None, kinds: vec!["ending"], say });
+            self.recording.steps.push(Step::new(at, None, "ending", say));
             self.recording.end = at;
             return;
         }
@@ -77,14 +72,10 @@ impl StoryReader {
         let site = words.iter().find_map(|word| name(word)).and_then(|name| self.site(name));
         if let Some(to) = site {
             self.message(&words, line, to, now);
-            if line.ends_with("cut off from the others") {
-                self.cut(&words, at);
-            } else {
-                self.state(&words, line, to, now);
-            }
+            self.state(&words, line, to, now);
         }
         let say = format!("{}.", capital(line));
-        self.recording.steps.push(Step { at, site, kinds: vec!["sentence"], say });
+        self.recording.steps.push(Step::new(at, site, "sentence", say));
         self.recording.end = at;
     }
 
@@ -95,15 +86,6 @@ impl StoryReader {
         let text = line.to_string();
         let (sent, ended) = (now.saturating_sub(1), Some(now));
         self.recording.messages.push(Message { from, to, text, sent, ended, lost: false });
-    }
-
-    /// Records a partition: the named processes on one side, all others on the other.
-    fn cut(&mut self, words: &[&str], from: Time) {
-        let left: Vec<SiteId> =
-            words.iter().filter_map(|word| name(word)).filter_map(|name| self.site(name)).collect();
-        let all = SiteId::all(self.recording.names.len());
-        let right = all.filter(|site| !left.contains(site)).collect();
-        self.recording.cuts.push(Cut { left, right, one_way: false, from, to: None });
     }
 
     /// Updates the registers and the phase of a process.

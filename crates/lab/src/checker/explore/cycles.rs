@@ -1,51 +1,50 @@
 //! Liveness: infinite, fair runs in which a goal is never reached. They are found as cycles of states.
 //!
-//! A goal is an event that has to happen eventually, such as the entry of a waiting site. A cycle of states
-//! is *fair* if it performs the duties that fairness requires ([`Fairness`]): a message that can be delivered
-//! is delivered eventually, and a site inside its critical section leaves eventually. No site has to request.
-//! For each goal, the search computes the strongly connected components of those states in which the goal is
-//! pending, without the steps that fulfil it. A component contains a fair cycle if every required duty is
-//! performed between two of its states.
+//! A goal is an event that has to happen eventually, such as the entry of a waiting site. A cycle of states is *fair*
+//! if it takes the fair actions that fairness requires ([`Fairness`]): a message that can be delivered is delivered
+//! eventually, and a site inside its critical section leaves eventually. No site has to request. For each goal, the
+//! search computes the strongly connected components of those states in which the goal is pending, without the steps
+//! that fulfil it. A component contains a fair cycle if every required fair action is taken between two of its states.
 //!
 //! Example: A and B alternate while C's REQUEST is under way to A in every state. In the cycle without its
 //! delivery, the step "deliver C's REQUEST" stays possible and is never taken, so the cycle is not fair and
 //! does not count as starvation. If the REQUEST is delivered on the cycle and C still never enters, it does.
 
 use super::components::{Neighbour, components};
-use super::model::{Fairness, Goals, Model, Run, Violation, Worker};
-use super::search::{Search, ViolationOf};
+use super::model::{Fairness, FoundViolation, Goals, Model, Run, Worker};
+use super::search::{FoundViolationOf, Search};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A duty, numbered in the order of discovery.
-type Duty = u32;
+/// A fair action, numbered in the order of discovery.
+type FairAction = u32;
 /// The target of steps that were not explored. They are possible all the same.
 const NOWHERE: u32 = u32::MAX;
-/// The duty of a step that fairness does not require.
-const NO_DUTY: Duty = Duty::MAX;
+/// The fair action of a step that fairness does not require.
+const NO_FAIR_ACTION: FairAction = FairAction::MAX;
 /// The mark of an instructive step; the other bits are the goals that the step fulfils.
 const INSTRUCTIVE: Goals = 1 << (Goals::BITS - 1);
 
-/// Searches all states that a finished search by one thread has visited. Returns, for each violated property,
-/// the shortest of the cycles found.
-pub fn search<'m, M: Model>(search: &mut Search<'m, M>) -> Vec<ViolationOf<'m, M>> {
+/// Searches the states that a finished single-threaded search has visited for fair cycles in which a goal is never
+/// reached. Returns, for each violated property, the shortest of the cycles found.
+pub fn search<'m, M: Model>(search: &mut Search<'m, M>) -> Vec<FoundViolationOf<'m, M>> {
     let goals = search.model().goals();
     if goals == 0 {
         return Vec::new();
     }
     let graph = Graph::of(search);
-    let mut found: Vec<(ViolationOf<'m, M>, usize)> = Vec::new();
+    let mut found: Vec<(FoundViolationOf<'m, M>, usize)> = Vec::new();
     for goal in (0..Goals::BITS as usize - 1).filter(|goal| goals >> goal & 1 == 1) {
         let part = Part { graph: &graph, goal, fairness: search.model().fairness() };
         let Some(cycle) = part.cycle() else { continue };
         let mut steps = search.run_to(cycle[0].0);
         let cycle_after = Some(steps.len());
         steps.extend(cycle.into_iter().map(|(state, place)| search.step(state, place)));
-        let breach = search.workers()[0].unreached(goal);
+        let violation = search.workers()[0].unreached(goal);
         let length = steps.len();
-        let violation = Violation { breach, run: Some(Run { steps, cycle_after }) };
-        let same = |known: &ViolationOf<'m, M>| {
-            <M::Worker<'m> as Worker>::property(&known.breach)
-                == <M::Worker<'m> as Worker>::property(&violation.breach)
+        let violation = FoundViolation { violation, run: Some(Run { steps, cycle_after }) };
+        let same = |known: &FoundViolationOf<'m, M>| {
+            <M::Worker<'m> as Worker>::property(&known.violation)
+                == <M::Worker<'m> as Worker>::property(&violation.violation)
         };
         match found.iter_mut().find(|(known, _)| same(known)) {
             Some(known) if known.1 > length => *known = (violation, length),
@@ -59,7 +58,7 @@ pub fn search<'m, M: Model>(search: &mut Search<'m, M>) -> Vec<ViolationOf<'m, M
 #[derive(Clone, Copy)]
 struct Edge {
     to: u32,
-    duty: Duty,
+    fair_action: FairAction,
 }
 
 /// All states and steps of a finished search.
@@ -77,7 +76,7 @@ impl Graph {
     fn of<M: Model>(search: &mut Search<'_, M>) -> Self {
         let states = search.progress().distinct as u32;
         let mut graph = Self { first: vec![0], edges: Vec::new(), marks: Vec::new(), pending: Vec::new() };
-        let mut duties: BTreeMap<u64, Duty> = BTreeMap::new();
+        let mut fair_actions: BTreeMap<u64, FairAction> = BTreeMap::new();
         let mut steps: Vec<(Option<Vec<u32>>, Option<u64>, Goals)> = Vec::new();
         for state in 0..states {
             steps.clear();
@@ -88,15 +87,16 @@ impl Graph {
                 });
                 steps.extend(actions.into_iter().map(|(to, action)| {
                     let instructive = if worker.is_instructive(&action) { INSTRUCTIVE } else { 0 };
-                    (to, worker.duty(&action), worker.fulfils(&action) | instructive)
+                    (to, worker.fair_action(&action), worker.fulfils(&action) | instructive)
                 }));
                 worker.pending(slots)
             }));
-            for (to, duty, marks) in steps.drain(..) {
+            for (to, fair_action, marks) in steps.drain(..) {
                 let to = to.map_or(NOWHERE, |slots| search.number(&slots));
-                let next = duties.len() as Duty;
-                let duty = duty.map_or(NO_DUTY, |duty| *duties.entry(duty).or_insert(next));
-                graph.push(Edge { to, duty }, marks);
+                let next = fair_actions.len() as FairAction;
+                let fair_action = fair_action
+                    .map_or(NO_FAIR_ACTION, |fair_action| *fair_actions.entry(fair_action).or_insert(next));
+                graph.push(Edge { to, fair_action }, marks);
             }
             graph.first.push(graph.edges.len());
         }
@@ -121,9 +121,9 @@ impl Graph {
         self.marks.get(self.first[state as usize] + place).copied().unwrap_or(0)
     }
 
-    /// Whether a step that performs the duty is possible in a state.
-    fn allows(&self, state: u32, duty: Duty) -> bool {
-        self.out(state).iter().any(|edge| edge.duty == duty)
+    /// Whether a step that takes the fair action is possible in a state.
+    fn allows(&self, state: u32, fair_action: FairAction) -> bool {
+        self.out(state).iter().any(|edge| edge.fair_action == fair_action)
     }
 }
 
@@ -134,15 +134,15 @@ struct Part<'a> {
     fairness: Fairness,
 }
 
-/// The duties of a component: those that are possible in it, each with the number of states that allow it;
-/// and those that are performed between two of its states.
-struct Duties {
-    possible: BTreeMap<Duty, usize>,
-    performed: BTreeSet<Duty>,
+/// The fair actions of a strongly connected component: those that are enabled in it, each with the number of states
+/// that enable it, and those that are taken on an edge inside it.
+struct FairActions {
+    enabled: BTreeMap<FairAction, usize>,
+    taken: BTreeSet<FairAction>,
 }
 
 impl Part<'_> {
-    /// A fair cycle: each state with the index of its step. Of several components, one with a instructive step is
+    /// A fair cycle: each state with the index of its step. Of several components, one with an instructive step is
     /// preferred, and then the one that a shortest run leads to.
     fn cycle(&self) -> Option<Vec<(u32, usize)>> {
         let mut best: Option<(bool, Vec<u32>)> = None;
@@ -150,10 +150,10 @@ impl Part<'_> {
             if !self.is_fair(&component) {
                 continue;
             }
-            let dull = !self.is_instructive(&component);
-            let better = |(known, other): &(bool, Vec<u32>)| (dull, component[0]) < (*known, other[0]);
+            let plain = !self.is_instructive(&component);
+            let better = |(known, other): &(bool, Vec<u32>)| (plain, component[0]) < (*known, other[0]);
             if best.as_ref().is_none_or(better) {
-                best = Some((dull, component));
+                best = Some((plain, component));
             }
         }
         best.map(|(_, component)| self.through(&component))
@@ -190,18 +190,19 @@ impl Part<'_> {
         })
     }
 
-    fn duties(&self, component: &[u32]) -> Duties {
-        let mut duties = Duties { possible: BTreeMap::new(), performed: BTreeSet::new() };
+    fn fair_actions(&self, component: &[u32]) -> FairActions {
+        let mut fair_actions = FairActions { enabled: BTreeMap::new(), taken: BTreeSet::new() };
         for &state in component {
-            let mut here: Vec<Duty> = self.graph.out(state).iter().map(|edge| edge.duty).collect();
+            let mut here: Vec<FairAction> =
+                self.graph.out(state).iter().map(|edge| edge.fair_action).collect();
             here.sort_unstable();
             here.dedup();
-            for duty in here.into_iter().filter(|&duty| duty != NO_DUTY) {
-                *duties.possible.entry(duty).or_default() += 1;
+            for fair_action in here.into_iter().filter(|&fair_action| fair_action != NO_FAIR_ACTION) {
+                *fair_actions.enabled.entry(fair_action).or_default() += 1;
             }
-            duties.performed.extend(self.inner(component, state).map(|(_, edge)| edge.duty));
+            fair_actions.taken.extend(self.inner(component, state).map(|(_, edge)| edge.fair_action));
         }
-        duties
+        fair_actions
     }
 
     /// Whether a cycle within the component can take all steps that fairness requires.
@@ -213,13 +214,15 @@ impl Part<'_> {
     fn is_fair(&self, component: &[u32]) -> bool {
         match self.fairness {
             Fairness::Weak => {
-                let duties = self.duties(component);
-                let required = duties.possible.iter().filter(|(_, count)| **count == component.len());
-                required.into_iter().all(|(duty, _)| duties.performed.contains(duty))
+                let fair_actions = self.fair_actions(component);
+                let required = fair_actions.enabled.iter().filter(|(_, count)| **count == component.len());
+                required.into_iter().all(|(fair_action, _)| fair_actions.taken.contains(fair_action))
             }
             Fairness::EveryStep => component.iter().all(|&state| {
-                let required = self.graph.out(state).iter().filter(|edge| edge.duty != NO_DUTY).count();
-                self.inner(component, state).filter(|(_, edge)| edge.duty != NO_DUTY).count() == required
+                let required =
+                    self.graph.out(state).iter().filter(|edge| edge.fair_action != NO_FAIR_ACTION).count();
+                self.inner(component, state).filter(|(_, edge)| edge.fair_action != NO_FAIR_ACTION).count()
+                    == required
             }),
         }
     }
@@ -232,20 +235,21 @@ impl Part<'_> {
                 .any(|&state| self.inner(component, state).any(|(place, _)| marked(state, place)))
     }
 
-    /// A cycle through a component that contains a instructive step, if there is one, and is fair.
+    /// A cycle through a component that contains an instructive step, if there is one, and is fair.
     fn through(&self, component: &[u32]) -> Vec<(u32, usize)> {
         let mut cycle = Cycle { part: self, component, steps: Vec::new(), at: component[0] };
         if self.is_instructive(component) {
             cycle.extend(|state, place, _| self.graph.marks(state, place) & INSTRUCTIVE != 0);
         }
-        for duty in self.duties(component).possible.into_keys() {
-            // In the weak sense, a duty may also be impossible in a state of the cycle.
+        for fair_action in self.fair_actions(component).enabled.into_keys() {
+            // In the weak sense, a fair action may also be impossible in a state of the cycle.
             let weak = self.fairness == Fairness::Weak;
-            let meets =
-                |state: u32, performed: Duty| performed == duty || (weak && !self.graph.allows(state, duty));
-            let met = |&(state, place): &(u32, usize)| meets(state, self.graph.out(state)[place].duty);
+            let meets = |state: u32, taken: FairAction| {
+                taken == fair_action || (weak && !self.graph.allows(state, fair_action))
+            };
+            let met = |&(state, place): &(u32, usize)| meets(state, self.graph.out(state)[place].fair_action);
             if !cycle.steps.iter().any(met) {
-                cycle.extend(|state, _, edge| meets(state, edge.duty));
+                cycle.extend(|state, _, edge| meets(state, edge.fair_action));
             }
         }
         if cycle.steps.is_empty() || cycle.at != component[0] {

@@ -29,5 +29,5 @@ pub mod rows;
 pub mod search;
 pub mod store;
 
-pub use model::{Fairness, Goals, Model, Next, Run, Step, Violation, Worker};
+pub use model::{Fairness, FoundViolation, Goals, Model, Next, Run, Step, Worker};
 pub use search::{Ended, Search, SearchLimits, SearchProgress};

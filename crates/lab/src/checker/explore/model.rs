@@ -50,7 +50,7 @@ pub trait Worker {
     /// A step from one state to the next.
     type Action: Clone + Send + Sync;
     /// A violation found in a state or in a step.
-    type Breach: Clone + Send + Sync;
+    type Violation: Clone + Send + Sync;
     /// The properties that can be violated.
     type Property: Copy + PartialEq;
 
@@ -63,11 +63,11 @@ pub trait Worker {
         &mut self,
         state: &[u32],
         tallies: &[u8],
-        found: &mut impl FnMut(Next<'_, Self::Action, Self::Breach>),
-    ) -> Option<Self::Breach>;
+        found: &mut impl FnMut(Next<'_, Self::Action, Self::Violation>),
+    ) -> Option<Self::Violation>;
 
     /// The property that a violation violates.
-    fn property(breach: &Self::Breach) -> Self::Property;
+    fn property(violation: &Self::Violation) -> Self::Property;
 
     /// The sentences that describe a step.
     fn describe(&mut self, from: &[u32], action: &Self::Action) -> Vec<String>;
@@ -82,14 +82,14 @@ pub trait Worker {
         0
     }
 
-    /// The duty that a step performs: fair runs perform each duty that is possible, see [`Fairness`]. `None`
+    /// The fair action that a step takes: fair runs take each fair action that is possible, see [`Fairness`]. `None`
     /// for a step that fairness does not require, such as a request or a fault.
-    fn duty(&self, _action: &Self::Action) -> Option<u64> {
+    fn fair_action(&self, _action: &Self::Action) -> Option<u64> {
         None
     }
 
-    /// Whether a cycle in which a goal is not reached should contain this step, if it can: it shows best why
-    /// the goal is not reached.
+    /// Whether a reported cycle should include this step if possible, because the step helps to explain why the goal is
+    /// never reached.
     fn is_instructive(&self, _action: &Self::Action) -> bool {
         false
     }
@@ -98,7 +98,7 @@ pub trait Worker {
     ///
     /// # Panics
     /// If the model has no goals.
-    fn unreached(&self, goal: usize) -> Self::Breach {
+    fn unreached(&self, goal: usize) -> Self::Violation {
         panic!("the model has no goal {goal}")
     }
 }
@@ -113,16 +113,16 @@ pub struct Next<'a, A, B> {
     /// Its tallies along this run.
     pub tallies: &'a [u8],
     /// The violation in this step or state, if there is one.
-    pub breach: Option<B>,
+    pub violation: Option<B>,
     /// Whether the successor exceeds the model's bounds: it counts as generated and is not explored.
     pub beyond: bool,
 }
 
 /// A violation, and a run that shows it.
 #[derive(Clone, Debug)]
-pub struct Violation<A, B> {
+pub struct FoundViolation<A, B> {
     /// The violation.
-    pub breach: B,
+    pub violation: B,
     /// A run that shows it; a shortest one if it is finite. `None` after a search by several threads; search
     /// a new model with one thread for it.
     pub run: Option<Run<A>>,

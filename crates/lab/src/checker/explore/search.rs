@@ -10,8 +10,8 @@
 //! they are found. Then `levels` is `[0, 1, 4]`: level 0 is the range 0..1, level 1 is the range 1..4. No
 //! predecessor is stored with a state; `backwards` finds one by expanding the states of the level before.
 
-use super::model::{Model, Run, Step, Violation, Worker};
-use super::store::{Incoming, MOST_SLOTS, Put, Shard, hash_of};
+use super::model::{FoundViolation, Model, Run, Step, Worker};
+use super::store::{Incoming, Insertion, MOST_SLOTS, Shard, hash_of};
 use std::ops::Range;
 
 /// Number of shards of the store if several threads search. A single thread uses only the first.
@@ -76,9 +76,9 @@ pub enum Ended {
 
 type WorkerOf<'m, M> = <M as Model>::Worker<'m>;
 type ActionOf<'m, M> = <WorkerOf<'m, M> as Worker>::Action;
-type BreachOf<'m, M> = <WorkerOf<'m, M> as Worker>::Breach;
+type ViolationOf<'m, M> = <WorkerOf<'m, M> as Worker>::Violation;
 /// A violation of a model.
-pub type ViolationOf<'m, M> = Violation<ActionOf<'m, M>, BreachOf<'m, M>>;
+pub type FoundViolationOf<'m, M> = FoundViolation<ActionOf<'m, M>, ViolationOf<'m, M>>;
 
 /// A breadth-first search, running or finished.
 pub struct Search<'m, M: Model> {
@@ -92,11 +92,11 @@ pub struct Search<'m, M: Model> {
     /// Whether the search continues after a violation, and reports the first violation of each property.
     every_property: bool,
     /// The first violation, or the first one of each property.
-    wrong: Vec<Wrong<ActionOf<'m, M>, BreachOf<'m, M>>>,
-    upwards: Upwards,
+    wrong: Vec<ViolationAt<ActionOf<'m, M>, ViolationOf<'m, M>>>,
+    back_edges: BackEdges,
     workers: Vec<WorkerOf<'m, M>>,
     /// The successors that each worker found in the current batch.
-    finds: Vec<Finds<ActionOf<'m, M>, BreachOf<'m, M>>>,
+    finds: Vec<BatchResult<ActionOf<'m, M>, ViolationOf<'m, M>>>,
     batches: u64,
 }
 
@@ -113,9 +113,9 @@ impl<'m, M: Model> Search<'m, M> {
             cut: 0,
             every_property: false,
             wrong: Vec::new(),
-            upwards: Upwards::default(),
+            back_edges: BackEdges::default(),
             workers: (0..threads.max(1)).map(|_| model.worker()).collect(),
-            finds: (0..threads.max(1)).map(|_| Finds::new(shards)).collect(),
+            finds: (0..threads.max(1)).map(|_| BatchResult::new(shards)).collect(),
             batches: 0,
         }
     }
@@ -143,7 +143,7 @@ impl<'m, M: Model> Search<'m, M> {
 
     /// Whether every step led to a later level, so that no run returns to a visited state.
     pub fn is_graded(&self) -> bool {
-        !self.upwards.any
+        !self.back_edges.any
     }
 
     /// Number of steps that were not followed because the successor exceeds the model's bounds.
@@ -214,7 +214,7 @@ impl<'m, M: Model> Search<'m, M> {
                 return Ended::Violated;
             }
             self.put_finds(parts.len(), after);
-            let stopped = self.batches.is_multiple_of(64) && !go_on(self.progress());
+            let stopped = self.batches.is_multiple_of(8) && !go_on(self.progress());
             if stopped || self.exceeds(limits) {
                 return Ended::Stopped;
             }
@@ -235,7 +235,7 @@ impl<'m, M: Model> Search<'m, M> {
     fn note_violations(&mut self) -> bool {
         let found = self.finds.iter_mut().flat_map(|finds| finds.wrong.drain(..));
         for wrong in found {
-            let property = |wrong: &Wrong<_, _>| WorkerOf::<'m, M>::property(&wrong.breach);
+            let property = |wrong: &ViolationAt<_, _>| WorkerOf::<'m, M>::property(&wrong.violation);
             if !self.wrong.iter().any(|known| property(known) == property(&wrong)) {
                 self.wrong.push(wrong);
             }
@@ -243,15 +243,20 @@ impl<'m, M: Model> Search<'m, M> {
         !self.wrong.is_empty()
     }
 
+    /// The violation that ended the search, without a run that shows it.
+    pub fn violation(&self) -> Option<ViolationOf<'m, M>> {
+        self.wrong.first().map(|wrong| wrong.violation.clone())
+    }
+
     /// The violation that ended the search; or, if it continued, the first one of each property. Each has a
     /// shortest run if one thread searched.
-    pub fn violations(&mut self) -> Vec<ViolationOf<'m, M>> {
+    pub fn violations(&mut self) -> Vec<FoundViolationOf<'m, M>> {
         let alone = self.workers.len() == 1;
         let wanted = if self.every_property { self.wrong.len() } else { 1 };
         let found: Vec<_> = self.wrong.iter().take(wanted).cloned().collect();
-        let with_run = |Wrong { place, action, breach }| {
+        let with_run = |ViolationAt { place, action, violation }| {
             let run = alone.then(|| Run { steps: self.backwards(place, action), cycle_after: None });
-            Violation { breach, run }
+            FoundViolation { violation, run }
         };
         found.into_iter().map(with_run).collect()
     }
@@ -283,15 +288,15 @@ impl<'m, M: Model> Search<'m, M> {
         // Each thread owns a contiguous group of shards, so the threads need no lock.
         let each = self.shards.len().div_ceil(workers);
         let put = |shards: &mut [Shard], first: usize| {
-            let mut upwards = Upwards::default();
+            let mut back_edges = BackEdges::default();
             for (shard, index) in shards.iter_mut().zip(first..) {
                 for finds in finds {
-                    shard.put_all(&finds.by_shard[index], |put| upwards.note(put, index, seen));
+                    shard.put_all(&finds.by_shard[index], |put| back_edges.note(put, index, seen));
                 }
             }
-            upwards
+            back_edges
         };
-        let upwards: Vec<Upwards> = if workers == 1 {
+        let back_edges: Vec<BackEdges> = if workers == 1 {
             vec![put(&mut self.shards, 0)]
         } else {
             std::thread::scope(|scope| {
@@ -302,9 +307,9 @@ impl<'m, M: Model> Search<'m, M> {
                 running.into_iter().map(|part| part.join().expect("the store does not panic")).collect()
             })
         };
-        for upwards in upwards {
-            self.upwards.any |= upwards.any;
-            self.upwards.grown.extend(upwards.grown);
+        for back_edges in back_edges {
+            self.back_edges.any |= back_edges.any;
+            self.back_edges.grown.extend(back_edges.grown);
         }
         for finds in finds {
             self.generated += finds.generated;
@@ -318,8 +323,8 @@ impl<'m, M: Model> Search<'m, M> {
     /// It is expanded again, so that its successors can increase, too.
     fn settle_tallies(&mut self) {
         let (generated, cut, seen) = (self.generated, self.cut, [u32::MAX; SHARDS]);
-        while !self.upwards.grown.is_empty() {
-            let mut grown = std::mem::take(&mut self.upwards.grown);
+        while !self.back_edges.grown.is_empty() {
+            let mut grown = std::mem::take(&mut self.back_edges.grown);
             grown.sort();
             grown.dedup();
             for Place { shard, number } in grown {
@@ -415,20 +420,20 @@ impl<'m, M: Model> Search<'m, M> {
 
 /// Steps that lead to a state of the same level or of an earlier one.
 #[derive(Default)]
-struct Upwards {
+struct BackEdges {
     /// Whether there was such a step. If not, no run returns to a visited state.
     any: bool,
     /// States whose tallies increased after they were expanded, or in the level being expanded.
     grown: Vec<Place>,
 }
 
-impl Upwards {
+impl BackEdges {
     #[inline]
-    fn note(&mut self, put: Put, shard: usize, seen: &[u32; SHARDS]) {
+    fn note(&mut self, put: Insertion, shard: usize, seen: &[u32; SHARDS]) {
         // A number below `seen` belongs to a state of the current level or an earlier one.
         match put {
-            Put::Known(number) if number < seen[shard] => self.any = true,
-            Put::Grown(number) if number < seen[shard] => {
+            Insertion::Known(number) if number < seen[shard] => self.any = true,
+            Insertion::Grown(number) if number < seen[shard] => {
                 self.any = true;
                 self.grown.push(Place { shard: shard as u32, number });
             }
@@ -439,11 +444,11 @@ impl Upwards {
 
 /// A violation, and where it was found.
 #[derive(Clone)]
-struct Wrong<A, B> {
+struct ViolationAt<A, B> {
     place: Place,
     /// The step from the state at `place` that violates the property; `None` if the state itself does.
     action: Option<A>,
-    breach: B,
+    violation: B,
 }
 
 #[inline]
@@ -454,22 +459,22 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 }
 
 /// The successors that one worker found in a batch.
-struct Finds<A, B> {
+struct BatchResult<A, B> {
     by_shard: Vec<Incoming>,
     generated: u64,
     cut: u64,
     /// The violations: the first of each property.
-    wrong: Vec<Wrong<A, B>>,
+    wrong: Vec<ViolationAt<A, B>>,
 }
 
-impl<A, B> Finds<A, B> {
+impl<A, B> BatchResult<A, B> {
     fn new(shards: usize) -> Self {
         let by_shard = (0..shards).map(|_| Incoming::default()).collect();
         Self { by_shard, generated: 0, cut: 0, wrong: Vec::new() }
     }
 
     /// Expands a range of states of one shard.
-    fn expand<M: Model, W: Worker<Action = A, Breach = B>>(
+    fn expand<M: Model, W: Worker<Action = A, Violation = B>>(
         &mut self,
         model: &M,
         worker: &mut W,
@@ -486,8 +491,8 @@ impl<A, B> Finds<A, B> {
             shard.get(number, state);
             let own = worker.expand(state, shard.tallies(number), &mut |next| {
                 self.generated += 1;
-                if let Some(breach) = next.breach {
-                    self.note::<W>(Wrong { place, action: Some(next.action), breach });
+                if let Some(violation) = next.violation {
+                    self.note::<W>(ViolationAt { place, action: Some(next.action), violation });
                 }
                 if next.beyond {
                     self.cut += 1;
@@ -497,16 +502,16 @@ impl<A, B> Finds<A, B> {
                 let shards = self.by_shard.len();
                 self.by_shard[shard_of(hash, shards)].push(hash, next.state, next.tallies);
             });
-            if let Some(breach) = own {
-                self.note::<W>(Wrong { place, action: None, breach });
+            if let Some(violation) = own {
+                self.note::<W>(ViolationAt { place, action: None, violation });
             }
         }
     }
 
     /// Records a violation unless one of the same property is known.
     #[cold]
-    fn note<W: Worker<Action = A, Breach = B>>(&mut self, wrong: Wrong<A, B>) {
-        let property = |wrong: &Wrong<A, B>| W::property(&wrong.breach);
+    fn note<W: Worker<Action = A, Violation = B>>(&mut self, wrong: ViolationAt<A, B>) {
+        let property = |wrong: &ViolationAt<A, B>| W::property(&wrong.violation);
         if !self.wrong.iter().any(|known| property(known) == property(&wrong)) {
             self.wrong.push(wrong);
         }

@@ -27,8 +27,8 @@ pub fn hash_of(slots: &[u32]) -> u64 {
 }
 
 /// A buffer to pack a state in.
-type Room = [u8; 4 * MOST_SLOTS + 4];
-const ROOM: Room = [0; 4 * MOST_SLOTS + 4];
+type PackBuffer = [u8; 4 * MOST_SLOTS + 4];
+const EMPTY_BUFFER: PackBuffer = [0; 4 * MOST_SLOTS + 4];
 
 /// The width of each slot, in bytes.
 #[derive(Clone, Debug)]
@@ -51,11 +51,11 @@ impl Layout {
 
     /// Packs a state and returns its length; `None` if a slot does not fit.
     #[inline]
-    fn pack(&self, slots: &[u32], room: &mut Room) -> Option<usize> {
+    fn pack(&self, slots: &[u32], buffer: &mut PackBuffer) -> Option<usize> {
         let (mut end, mut left_over) = (0, 0);
         for (&width, &slot) in self.widths.iter().zip(slots) {
             // Always writes four bytes; the next slot overwrites those beyond the width.
-            room[end..end + 4].copy_from_slice(&slot.to_le_bytes());
+            buffer[end..end + 4].copy_from_slice(&slot.to_le_bytes());
             left_over |= u64::from(slot) >> (8 * width);
             end += usize::from(width);
         }
@@ -83,7 +83,7 @@ fn bytes_for(slot: u32) -> u8 {
 
 /// The result of inserting a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum Insertion {
     /// The state is new.
     New,
     /// The state was present, with this number.
@@ -110,7 +110,7 @@ pub struct Shard {
     packed: Rows,
     tallies: Rows,
     index: [HashTable<u32>; TABLES],
-    room: Box<Room>,
+    buffer: Box<PackBuffer>,
 }
 
 /// States to be inserted into the store.
@@ -147,7 +147,7 @@ impl Shard {
             packed: Rows::new(slots),
             tallies: Rows::new(tallies_each),
             index: std::array::from_fn(|_| HashTable::new()),
-            room: Box::new(ROOM),
+            buffer: Box::new(EMPTY_BUFFER),
         }
     }
 
@@ -170,13 +170,13 @@ impl Shard {
 
     /// The number of a state, if it is present.
     pub fn find(&self, hash: u64, slots: &[u32]) -> Option<u32> {
-        let mut room = ROOM;
-        let length = self.layout.pack(slots, &mut room)?;
-        self.index[table_of(hash)].find(hash, |&number| *self.packed.get(number) == room[..length]).copied()
+        let mut buffer = EMPTY_BUFFER;
+        let length = self.layout.pack(slots, &mut buffer)?;
+        self.index[table_of(hash)].find(hash, |&number| *self.packed.get(number) == buffer[..length]).copied()
     }
 
     /// Inserts states, or increases the tallies of those that are present; calls `note` with each result.
-    pub fn put_all(&mut self, rows: &Incoming, mut note: impl FnMut(Put)) {
+    pub fn put_all(&mut self, rows: &Incoming, mut note: impl FnMut(Insertion)) {
         self.warm(&rows.hashes);
         let slots = self.layout.widths.len();
         let tallies = self.tallies.length();
@@ -204,37 +204,37 @@ impl Shard {
 
     /// Inserts a state, or increases the tallies if it is present.
     #[inline]
-    pub fn put(&mut self, hash: u64, slots: &[u32], tallies: &[u8]) -> Put {
-        let packed_length = match self.layout.pack(slots, &mut self.room) {
+    pub fn put(&mut self, hash: u64, slots: &[u32], tallies: &[u8]) -> Insertion {
+        let packed_length = match self.layout.pack(slots, &mut self.buffer) {
             Some(length) => length,
             None => self.widen(slots),
         };
-        let Self { layout, packed, index, room, .. } = self;
-        let (new, index) = (&room[..packed_length], &mut index[table_of(hash)]);
+        let Self { layout, packed, index, buffer, .. } = self;
+        let (new, index) = (&buffer[..packed_length], &mut index[table_of(hash)]);
         if let Some(&number) = index.find(hash, |&number| *packed.get(number) == *new) {
             return self.grow(number, tallies);
         }
         let rehash = |&number: &u32| {
-            let mut room = [0; MOST_SLOTS];
-            let room = &mut room[..layout.widths.len()];
-            layout.unpack(packed.get(number), room);
-            hash_of(room)
+            let mut buffer = [0; MOST_SLOTS];
+            let buffer = &mut buffer[..layout.widths.len()];
+            layout.unpack(packed.get(number), buffer);
+            hash_of(buffer)
         };
         index.insert_unique(hash, self.count, rehash);
         self.count += 1;
         packed.push(new);
         self.tallies.push(tallies);
-        Put::New
+        Insertion::New
     }
 
     #[inline]
-    fn grow(&mut self, number: u32, tallies: &[u8]) -> Put {
+    fn grow(&mut self, number: u32, tallies: &[u8]) -> Insertion {
         let mut grown = false;
         for (old, &new) in self.tallies.get_mut(number).iter_mut().zip(tallies) {
             grown |= new > *old;
             *old = new.max(*old);
         }
-        if grown { Put::Grown(number) } else { Put::Known(number) }
+        if grown { Insertion::Grown(number) } else { Insertion::Known(number) }
     }
 
     /// Rewrites every state with slots that are wide enough for this state, too, and then packs this one.
@@ -243,14 +243,14 @@ impl Shard {
     fn widen(&mut self, slots: &[u32]) -> usize {
         let mut wider = self.layout.clone();
         wider.widen(slots);
-        let (mut state, mut room) = (vec![0; slots.len()], ROOM);
+        let (mut state, mut buffer) = (vec![0; slots.len()], EMPTY_BUFFER);
         self.packed.rewrite(wider.stride, |row, rewritten| {
             self.layout.unpack(row, &mut state);
-            let length = wider.pack(&state, &mut room).expect("wider than before");
-            rewritten.extend_from_slice(&room[..length]);
+            let length = wider.pack(&state, &mut buffer).expect("wider than before");
+            rewritten.extend_from_slice(&buffer[..length]);
         });
         self.layout = wider;
-        self.layout.pack(slots, &mut self.room).expect("wide enough now")
+        self.layout.pack(slots, &mut self.buffer).expect("wide enough now")
     }
 
     /// Memory used by the states, in bytes.
@@ -273,16 +273,16 @@ mod tests {
         let states: Vec<[u32; 3]> =
             (0..20_000).map(|n| [n, n * 1_000, 7]).chain([[u32::MAX, 0, 1 << 20]]).collect();
         for state in &states {
-            assert_eq!(shard.put(hash_of(state), state, &[0]), Put::New);
+            assert_eq!(shard.put(hash_of(state), state, &[0]), Insertion::New);
         }
         for (number, state) in states.iter().enumerate() {
             let mut read = [0; 3];
             shard.get(number as u32, &mut read);
             assert_eq!(read, *state);
             assert_eq!(shard.find(hash_of(state), state), Some(number as u32));
-            assert_eq!(shard.put(hash_of(state), state, &[0]), Put::Known(number as u32));
+            assert_eq!(shard.put(hash_of(state), state, &[0]), Insertion::Known(number as u32));
         }
-        assert_eq!(shard.put(hash_of(&states[5]), &states[5], &[3]), Put::Grown(5));
+        assert_eq!(shard.put(hash_of(&states[5]), &states[5], &[3]), Insertion::Grown(5));
         assert_eq!(shard.tallies(5), [3]);
         assert_eq!(shard.find(hash_of(&[9, 9, 9]), &[9, 9, 9]), None);
     }

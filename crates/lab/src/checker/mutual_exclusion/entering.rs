@@ -1,23 +1,23 @@
 //! The effects of a step on other machines: entries, crashes and tokens; and the violations in them.
 
-use super::machine::{Breach, Entry, Facts};
+use super::machine::{Entry, Facts, Violation};
 use super::net::{Explorer, channel};
 use crate::property::Property;
-use lockkeeper_core::{Crowd, Mode, SiteId};
+use lockkeeper_core::{Mode, ModeCounts, SiteId};
 
 /// With unlimited requests, a waiter that was bypassed this many times counts as bypassed without bound.
 const MOST_BYPASS: u8 = 24;
 
 /// The violation: a fence that is not larger than an earlier one.
-pub(super) fn no_larger_fence(site: SiteId) -> Breach {
+pub(super) fn no_larger_fence(site: SiteId) -> Violation {
     let what = format!("{site} enters with a fence that is not larger than that of an earlier entry");
-    Breach { property: Property::FenceMonotone, sites: vec![site], what }
+    Violation { property: Property::FenceMonotone, sites: vec![site], what }
 }
 
 impl Explorer<'_> {
     /// Applies the effects of a step on the other machines to `next`; returns the violation in the step, if
     /// there is one.
-    pub(super) fn announce(&mut self, state: &[u32], who: usize, outcome: u32) -> Option<Breach> {
+    pub(super) fn announce(&mut self, state: &[u32], who: usize, outcome: u32) -> Option<Violation> {
         let machines = self.machines;
         let effect = &self.outcomes[outcome as usize].step.effect;
         let (entered, asked, crashed) = (effect.entered, effect.asked, effect.crashed);
@@ -41,7 +41,7 @@ impl Explorer<'_> {
 
     /// A machine enters: checks that it may, counts the waiters that it bypasses, and outdates the fences
     /// that the other machines know.
-    fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Breach> {
+    fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Violation> {
         self.seen.entered |= 1 << who;
         let me = SiteId::new(who);
         let sharing = self.traits.sharing;
@@ -49,8 +49,8 @@ impl Explorer<'_> {
         // An entry that excludes all others conflicts with every earlier one. Some machine knows the largest
         // of their fences.
         let excludes = sharing.conflict(entry.mode, Mode::Shared);
-        let (mut inside, mut holders) = (Crowd::default(), Vec::new());
-        let mut breach = None;
+        let (mut inside, mut holders) = (ModeCounts::default(), Vec::new());
+        let mut violation = None;
         for other in (0..self.machines).filter(|&other| other != who) {
             let name = SiteId::new(other);
             let Facts { waiting, inside: is_inside, mode, fence, timestamp, .. } =
@@ -60,7 +60,7 @@ impl Explorer<'_> {
                 holders.push(name);
             }
             if excludes && fence > entry.fence {
-                breach = breach.or_else(|| Some(no_larger_fence(me)));
+                violation = violation.or_else(|| Some(no_larger_fence(me)));
             }
             if waiting && sharing.compete(entry.mode, mode) {
                 self.pass(other);
@@ -72,19 +72,19 @@ impl Explorer<'_> {
             {
                 let what = format!("{me} enters with {own} while {name} waits with {theirs}");
                 let sites = vec![me, name];
-                breach = breach.or(Some(Breach { property: Property::TimestampOrder, sites, what }));
+                violation = violation.or(Some(Violation { property: Property::TimestampOrder, sites, what }));
             }
         }
         if excludes {
             self.outdate_others(who);
         }
         if sharing.admits(inside, entry.mode) {
-            return breach;
+            return violation;
         }
         let what =
             format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "no site"));
         holders.push(me);
-        Some(Breach { property: Property::MutualExclusion, sites: holders, what })
+        Some(Violation { property: Property::MutualExclusion, sites: holders, what })
     }
 
     /// Marks the fences known to all other machines, and those in messages under way, as earlier than this
@@ -109,7 +109,7 @@ impl Explorer<'_> {
         }
     }
 
-    fn outdate(&mut self, who: usize, local: u32) -> u32 {
+    pub(super) fn outdate(&mut self, who: usize, local: u32) -> u32 {
         if let Some(&older) = self.sites[who].outdated.get(local) {
             return older;
         }
@@ -120,12 +120,13 @@ impl Explorer<'_> {
         if let Some(&older) = self.channels[place].outdated.get(content) {
             return older;
         }
-        let parcels = self.net.content(place, content);
-        let older = parcels.into_iter().map(|parcel| self.net.kernel.outdate_parcel(parcel)).collect();
+        let envelopes = self.net.content(place, content);
+        let older =
+            envelopes.into_iter().map(|envelope| self.net.kernel.outdate_envelope(envelope)).collect();
         *self.channels[place].outdated.insert(content, self.net.number(place, older))
     }
 
-    pub(super) fn count_tokens(&mut self) -> Option<Breach> {
+    pub(super) fn count_tokens(&mut self) -> Option<Violation> {
         let machines = self.machines;
         let mut tokens = 0;
         for who in 0..machines {
@@ -134,7 +135,7 @@ impl Explorer<'_> {
         for place in 0..machines * (machines - 1) {
             tokens += self.tokens_in_channel(place, self.next[machines + place]);
         }
-        (tokens > 1).then(|| Breach {
+        (tokens > 1).then(|| Violation {
             property: Property::Invariant,
             sites: Vec::new(),
             what: format!("there are {tokens} tokens"),
@@ -145,8 +146,8 @@ impl Explorer<'_> {
         if let Some(&tokens) = self.channels[place].tokens.get(content) {
             return tokens;
         }
-        let parcels = self.net.content(place, content);
-        let tokens = parcels.into_iter().map(|parcel| self.net.kernel.tokens_in(parcel)).sum();
+        let envelopes = self.net.content(place, content);
+        let tokens = envelopes.into_iter().map(|envelope| self.net.kernel.tokens_in(envelope)).sum();
         *self.channels[place].tokens.insert(content, tokens)
     }
 }

@@ -1,15 +1,16 @@
 //! The successors of a global state.
 
-use super::machine::{Breach, Fault};
+use super::machine::{Fault, Violation};
 use super::net::{Action, Explorer, channel};
 use super::seen::dearer;
 use crate::checker::explore::{Goals, Next, Worker};
+use crate::checker::tla;
 use crate::property::Property;
 use lockkeeper_core::SiteId;
 
 impl Worker for Explorer<'_> {
     type Action = Action;
-    type Breach = Breach;
+    type Violation = Violation;
     type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
@@ -17,9 +18,9 @@ impl Worker for Explorer<'_> {
         let machines = self.machines;
         self.next.fill(0);
         self.next[..machines].copy_from_slice(&locals);
-        for (from, to, parcel) in sent {
+        for (from, to, envelope) in sent {
             let place = channel(machines, from, to);
-            self.next[machines + place] = self.push(place, self.next[machines + place], parcel);
+            self.next[machines + place] = self.push(place, self.next[machines + place], envelope);
         }
         found(&self.next);
     }
@@ -28,8 +29,8 @@ impl Worker for Explorer<'_> {
         &mut self,
         state: &[u32],
         tallies: &[u8],
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
-    ) -> Option<Breach> {
+        found: &mut impl FnMut(Next<'_, Action, Violation>),
+    ) -> Option<Violation> {
         self.seen.expanded += 1;
         self.stands_for = 1.0;
         // Quiet: without a new request or a fault, no machine can take another step.
@@ -45,8 +46,8 @@ impl Worker for Explorer<'_> {
         if quiet { self.when_quiet(state, tallies) } else { None }
     }
 
-    fn property(breach: &Breach) -> Property {
-        breach.property
+    fn property(violation: &Violation) -> Property {
+        violation.property
     }
 
     fn describe(&mut self, _from: &[u32], action: &Action) -> Vec<String> {
@@ -58,21 +59,31 @@ impl Worker for Explorer<'_> {
         self.waiting(state)
     }
 
-    /// Fair runs deliver messages, leave, and handle timers. On a FIFO channel the duty is "deliver the
+    /// Fair runs deliver messages, leave, and handle timers. On a FIFO channel the fair action is "deliver the
     /// head", independent of the message at the head.
-    fn duty(&self, action: &Action) -> Option<u64> {
+    fn fair_action(&self, action: &Action) -> Option<u64> {
         let (from, to, what) = match *action {
-            Action::Deliver(from, to, parcel) => (from, to, if self.traits.fifo { 0 } else { parcel }),
+            Action::Deliver(from, to, envelope) => (from, to, if self.traits.fifo { 0 } else { envelope }),
             Action::Choice(who, choice) if choice.fault.is_none() && !choice.free => (who, who, choice.code),
             _ => return None,
         };
         Some((from as u64) << 48 | (to as u64) << 32 | u64::from(what))
     }
 
-    fn unreached(&self, goal: usize) -> Breach {
+    fn unreached(&self, goal: usize) -> Violation {
         let victim = SiteId::new(goal);
         let what = format!("{victim} waits for ever while the others enter again and again");
-        Breach { property: Property::NoStarvation, sites: vec![victim], what }
+        Violation { property: Property::NoStarvation, sites: vec![victim], what }
+    }
+}
+
+impl tla::Sites for Explorer<'_> {
+    fn inside(&mut self, state: &[u32]) -> Vec<usize> {
+        (0..self.machines).filter(|&who| self.facts(who, state[who]).inside).collect()
+    }
+
+    fn waiting_sites(&mut self, state: &[u32]) -> Vec<usize> {
+        (0..self.machines).filter(|&who| self.facts(who, state[who]).waiting).collect()
     }
 }
 
@@ -85,7 +96,7 @@ impl Explorer<'_> {
         state: &[u32],
         tallies: &[u8],
         who: usize,
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
+        found: &mut impl FnMut(Next<'_, Action, Violation>),
     ) -> bool {
         let machines = self.machines;
         let mut quiet = true;
@@ -110,13 +121,13 @@ impl Explorer<'_> {
             // Requests and faults are optional, so a state in which only they are possible is quiet.
             quiet &= fault.is_some() || choice.free;
             self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
-            let breach = self.apply(state, tallies, who, outcome, None);
+            let violation = self.apply(state, tallies, who, outcome, None);
             if let Some(spent) = spent {
                 self.next[machines * machines] = spent;
             }
             let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
             let (state, tallies) = (&*self.next, &*self.next_tallies);
-            found(Next { action: Action::Choice(who, choice), state, tallies, breach, beyond });
+            found(Next { action: Action::Choice(who, choice), state, tallies, violation, beyond });
         }
         for from in (0..machines).filter(|&from| from != who) {
             let place = channel(machines, from, who);
@@ -138,39 +149,39 @@ impl Explorer<'_> {
         state: &[u32],
         tallies: &[u8],
         (from, to, which): (usize, usize, usize),
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
+        found: &mut impl FnMut(Next<'_, Action, Violation>),
     ) {
         let machines = self.machines;
         let place = channel(machines, from, to);
         let content = state[machines + place];
-        let (parcel, rest) = self.head(place, content, which);
-        let outcome = self.delivery(from, to, state[to], parcel);
+        let (envelope, rest) = self.head(place, content, which);
+        let outcome = self.delivery(from, to, state[to], envelope);
         if !self.outcomes[outcome as usize].silent {
-            let breach = self.apply(state, tallies, to, outcome, Some((place, rest)));
+            let violation = self.apply(state, tallies, to, outcome, Some((place, rest)));
             let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
-            let action = Action::Deliver(from, to, parcel);
-            found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
+            let action = Action::Deliver(from, to, envelope);
+            found(Next { action, state: &self.next, tallies: &self.next_tallies, violation, beyond });
         }
         // A duplicate is a delivery that leaves the message in its channel.
         if let Some(spent) = self.spend(state, Fault::Duplicate) {
-            let breach = self.apply(state, tallies, to, outcome, None);
+            let violation = self.apply(state, tallies, to, outcome, None);
             self.next[machines * machines] = spent;
-            let action = Action::Duplicate(from, to, parcel);
+            let action = Action::Duplicate(from, to, envelope);
             let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
-            found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
+            found(Next { action, state: &self.next, tallies: &self.next_tallies, violation, beyond });
         }
         // A loss removes the message without a step of the receiver.
         if let Some(spent) = self.spend(state, Fault::Loss) {
             self.next.copy_from_slice(state);
             self.next[machines + place] = rest;
             self.next[machines * machines] = spent;
-            let action = Action::Lose(from, to, parcel);
-            found(Next { action, state: &self.next, tallies, breach: None, beyond: false });
+            let action = Action::Lose(from, to, envelope);
+            found(Next { action, state: &self.next, tallies, violation: None, beyond: false });
         }
     }
 
     /// Checks a quiet state: nothing more happens unless a site requests.
-    fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
+    pub(super) fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Violation> {
         let mut waiting = Vec::new();
         let mut entries = 0;
         for (who, &local) in state[..self.machines].iter().enumerate() {
@@ -187,7 +198,7 @@ impl Explorer<'_> {
             // A deadlock is also starvation. It is reported as a deadlock unless only starvation is checked.
             let asked = self.traits.only.unwrap_or(Property::NoDeadlock);
             let wanted = asked.is_violated_by(Property::NoDeadlock);
-            return wanted.then_some(Breach { property: asked, sites: waiting, what });
+            return wanted.then_some(Violation { property: asked, sites: waiting, what });
         }
         if let (Some(most), Some(&messages)) = (self.net.most_messages, state.last())
             && entries > 0
@@ -196,7 +207,7 @@ impl Explorer<'_> {
             let what = format!(
                 "{messages} messages for {entries} entries, but the bound of the paper is {most} for each"
             );
-            return Some(Breach { property: Property::MessageBound, sites: Vec::new(), what });
+            return Some(Violation { property: Property::MessageBound, sites: Vec::new(), what });
         }
         if entries > 0 && self.traits.tallied.messages {
             let run = tallies.last().map(|&messages| (messages, entries));

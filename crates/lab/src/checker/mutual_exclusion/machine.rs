@@ -4,7 +4,7 @@
 //! can be another.
 
 use crate::property::Property;
-use lockkeeper_core::{Mode, Sharing, SiteId, Timestamp};
+use lockkeeper_core::{Mode, Sharing, SiteId, Stamp, Timestamp};
 use smallvec::SmallVec;
 use std::hash::Hash;
 
@@ -13,7 +13,7 @@ pub trait Machines: Sync {
     /// The complete state of one machine.
     type Local: Clone + Eq + Hash + Send;
     /// A message under way.
-    type Parcel: Clone + Eq + Hash + Ord + Send;
+    type Envelope: Clone + Eq + Hash + Ord + Send;
 
     /// Number of machines.
     fn machines(&self) -> usize;
@@ -22,14 +22,18 @@ pub trait Machines: Sync {
     fn fifo(&self) -> bool;
 
     /// The initial states of the machines, and the messages that they have sent.
-    fn start(&self) -> (Vec<Self::Local>, Vec<Sent<Self::Parcel>>);
+    fn start(&self) -> (Vec<Self::Local>, Vec<Sent<Self::Envelope>>);
 
     /// The steps that a machine can take without receiving a message, as codes for [`Machines::step`].
     fn choices(&self, who: usize, local: &Self::Local) -> SmallVec<[Choice; 4]>;
 
     /// Applies a step to a machine's state.
-    fn step(&self, who: usize, local: &mut Self::Local, cause: Cause<'_, Self::Parcel>)
-    -> Step<Self::Parcel>;
+    fn step(
+        &self,
+        who: usize,
+        local: &mut Self::Local,
+        cause: Cause<'_, Self::Envelope>,
+    ) -> Step<Self::Envelope>;
 
     /// The part of a machine's state that the properties depend on.
     fn facts(&self, who: usize, local: &Self::Local) -> Facts;
@@ -40,12 +44,12 @@ pub trait Machines: Sync {
     }
 
     /// Number of tokens in a message.
-    fn tokens_in(&self, _parcel: &Self::Parcel) -> u32 {
+    fn tokens_in(&self, _envelope: &Self::Envelope) -> u32 {
         0
     }
 
     /// The text of a message.
-    fn text(&self, parcel: &Self::Parcel) -> String;
+    fn text(&self, envelope: &Self::Envelope) -> String;
 
     /// The name of a machine.
     fn name(&self, who: usize) -> String {
@@ -58,7 +62,7 @@ pub trait Machines: Sync {
     }
 
     /// The index of the message's type, for the list of types that were never delivered.
-    fn word(&self, _parcel: &Self::Parcel) -> usize {
+    fn kind(&self, _envelope: &Self::Envelope) -> usize {
         0
     }
 
@@ -67,7 +71,7 @@ pub trait Machines: Sync {
     fn outdate(&self, _local: &mut Self::Local) {}
 
     /// The same for a message under way.
-    fn outdate_parcel(&self, _parcel: &mut Self::Parcel) {}
+    fn outdate_envelope(&self, _envelope: &mut Self::Envelope) {}
 
     /// Number of kinds of relative integers: integers that matter only relative to others of their kind, such
     /// as clocks; see [`super::shift`].
@@ -79,7 +83,25 @@ pub trait Machines: Sync {
     fn numbers(&self, _local: &mut Self::Local, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 
     /// Visits every relative integer of a message.
-    fn numbers_in(&self, _from: usize, _parcel: &mut Self::Parcel, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+    fn numbers_in(
+        &self,
+        _from: usize,
+        _envelope: &mut Self::Envelope,
+        _visit: &mut dyn FnMut(usize, &mut u64),
+    ) {
+    }
+
+    /// Visits every time and ticket of a machine; see [`super::symmetry`].
+    fn stamps(&self, _local: &mut Self::Local, _visit: &mut dyn FnMut(Stamp<'_>)) {}
+
+    /// Visits every time and ticket of a message.
+    fn stamps_in(&self, _from: usize, _envelope: &mut Self::Envelope, _visit: &mut dyn FnMut(Stamp<'_>)) {}
+
+    /// Replaces the numbers of machines in a machine's state.
+    fn rename(&self, _local: &mut Self::Local, _to: &dyn Fn(SiteId) -> SiteId) {}
+
+    /// Drops the parts of a machine's state that matter only for further requests, if it makes none.
+    fn settle(&self, _local: &mut Self::Local) {}
 
     /// The bounds that make an infinite search finite: states beyond them are not explored. `None`: no
     /// bounds.
@@ -134,7 +156,7 @@ pub struct Sent<M> {
     /// The receiver.
     pub to: usize,
     /// The message.
-    pub parcel: M,
+    pub envelope: M,
 }
 
 /// A step that a machine can take without receiving a message.
@@ -192,7 +214,7 @@ pub struct Effect {
     /// The rules that fired, one bit each.
     pub rules: u128,
     /// The violation in the machine's new state, if there is one.
-    pub wrong: Option<Breach>,
+    pub wrong: Option<Violation>,
 }
 
 impl Effect {
@@ -283,7 +305,7 @@ impl Faults {
 
 /// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Breach {
+pub struct Violation {
     /// The violated property.
     pub property: Property,
     /// The sites concerned.

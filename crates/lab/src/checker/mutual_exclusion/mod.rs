@@ -10,6 +10,7 @@
 //! | [`seen`] | coverage and maxima of a search |
 //! | [`reduce`] | partial-order reduction |
 //! | [`shift`] | normalisation of clocks and sequence numbers |
+//! | [`symmetry`] | states up to the names of the sites and the distances of timestamps |
 
 mod entering;
 mod expand;
@@ -20,3 +21,4 @@ pub mod net;
 pub mod reduce;
 pub mod seen;
 pub mod shift;
+pub mod symmetry;

@@ -2,12 +2,12 @@
 
 use super::entering::no_larger_fence;
 use super::machine::{
-    Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied,
+    Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied, Violation,
 };
 use crate::algorithm::{Actions, Configured, Event, Message, State, Timer};
 use crate::property::{Names, Property};
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Ask, Entered, Holder, Mode, Phase, Setup, Sharing, SiteId};
+use lockkeeper_core::{ApplicationInput, Entered, Holder, Mode, Phase, Setup, Sharing, SiteId, Stamp};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -45,14 +45,14 @@ pub struct Local {
     /// everything before it as -1.
     fence: i8,
     /// Number of its restarts.
-    lives: u8,
+    incarnation: u8,
     timers: SmallVec<[Timer; 1]>,
     suspected: u32,
 }
 
-/// A message in the checker.
+/// A message in the checker, with the sender's fence clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Parcel {
+pub struct Envelope {
     /// The message.
     pub message: Message,
     /// The sender's fence, relative to the latest entry that excluded all others.
@@ -61,7 +61,7 @@ pub struct Parcel {
 
 /// A step that a site can take without receiving a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Own {
+pub enum OwnStep {
     /// Request to enter, in a mode.
     Request(Mode),
     /// Leave the critical section.
@@ -78,7 +78,7 @@ pub enum Own {
     Timer(usize),
 }
 
-impl Own {
+impl OwnStep {
     fn code(self) -> u32 {
         match self {
             Self::Request(Mode::Exclusive) => 0,
@@ -117,7 +117,7 @@ impl Sites {
             asked: 0,
             mode: self.setup.mode_of(id).unwrap_or_default(),
             fence: self.first_fence(id),
-            lives: 0,
+            incarnation: 0,
             timers: SmallVec::new(),
             suspected: 0,
         };
@@ -141,15 +141,15 @@ impl Sites {
 
     /// A site that starts again with an initial state, as [`World::restart`](crate::simulator::world::World::restart)
     /// does it.
-    fn made_anew(&self, id: SiteId, asked: u8, lives: u8) -> (Local, Actions<Entered>) {
-        let (site, actions) = self.algorithm.start(id, lives.into(), &self.setup);
+    fn made_anew(&self, id: SiteId, asked: u8, incarnation: u8) -> (Local, Actions<Entered>) {
+        let (site, actions) = self.algorithm.start(id, incarnation.into(), &self.setup);
         let mut local = Local {
             site: Some(site),
             phase: Phase::Idle,
             asked,
             mode: Mode::default(),
             fence: -1,
-            lives,
+            incarnation,
             timers: SmallVec::new(),
             suspected: 0,
         };
@@ -157,34 +157,34 @@ impl Sites {
         (local, actions)
     }
 
-    fn own(&self, who: usize, local: &mut Local, own: Own) -> Actions<Entered> {
+    fn own(&self, who: usize, local: &mut Local, own: OwnStep) -> Actions<Entered> {
         let me = SiteId::new(who);
         let processes = self.machines();
         match own {
-            Own::Crash => {
+            OwnStep::Crash => {
                 local.site = None;
                 local.phase = Phase::Idle;
                 local.fence = -1;
                 local.timers.clear();
                 Actions::none()
             }
-            Own::Restart | Own::Forget => {
+            OwnStep::Restart | OwnStep::Forget => {
                 let actions;
-                (*local, actions) = self.made_anew(me, local.asked, local.lives + 1);
+                (*local, actions) = self.made_anew(me, local.asked, local.incarnation + 1);
                 actions
             }
-            Own::Request(mode) => {
+            OwnStep::Request(mode) => {
                 local.phase = Phase::Waiting;
                 local.mode = mode;
                 local.asked += u8::from(self.requests.is_some());
-                local.step(processes, &Event::Input(Ask::Request(mode)))
+                local.step(processes, &Event::Input(ApplicationInput::Request(mode)))
             }
-            Own::Exit => {
+            OwnStep::Exit => {
                 local.phase = Phase::Idle;
                 local.mode = Mode::Exclusive;
-                local.step(processes, &Event::Input(Ask::Release))
+                local.step(processes, &Event::Input(ApplicationInput::Release))
             }
-            Own::Suspect(other) => {
+            OwnStep::Suspect(other) => {
                 let before = local.site.clone();
                 let actions = local.step(processes, &Event::Suspect(other));
                 let ignored = before == local.site && actions.sends.is_empty() && actions.outputs.is_empty();
@@ -193,7 +193,7 @@ impl Sites {
                 }
                 actions
             }
-            Own::Timer(which) => {
+            OwnStep::Timer(which) => {
                 let timer = local.timers.remove(which);
                 local.step(processes, &Event::Timer(timer))
             }
@@ -203,7 +203,7 @@ impl Sites {
 
 impl Local {
     /// A step of the algorithm. A crashed site does nothing.
-    fn step(&mut self, processes: usize, event: &Event<Ask>) -> Actions<Entered> {
+    fn step(&mut self, processes: usize, event: &Event<ApplicationInput>) -> Actions<Entered> {
         let Some(site) = &self.site else { return Actions::none() };
         let (after, actions) = site.step(processes, event);
         self.site = Some(after);
@@ -234,7 +234,7 @@ impl Local {
         for rule in &actions.rules {
             effect.rules |= 1 << rule;
         }
-        let wrong = |property, what: String| Some(Breach { property, sites: vec![me], what });
+        let wrong = |property, what: String| Some(Violation { property, sites: vec![me], what });
         for _ in &actions.outputs {
             if self.phase != Phase::Waiting {
                 effect.wrong = wrong(Property::Invariant, format!("{me} enters without a request"));
@@ -261,7 +261,7 @@ impl Local {
 
 impl Machines for Sites {
     type Local = Local;
-    type Parcel = Parcel;
+    type Envelope = Envelope;
 
     fn machines(&self) -> usize {
         self.setup.sites + self.algorithm.helpers()
@@ -290,14 +290,14 @@ impl Machines for Sites {
         }
     }
 
-    fn start(&self) -> (Vec<Local>, Vec<Sent<Parcel>>) {
+    fn start(&self) -> (Vec<Local>, Vec<Sent<Envelope>>) {
         let mut sends = Vec::new();
         let locals = (0..self.machines()).map(|from| {
             let (local, actions) = self.new_site(SiteId::new(from));
             sends.extend(actions.sends.into_iter().map(|(to, message)| Sent {
                 from,
                 to: to.index(),
-                parcel: Parcel { message, fence: local.fence },
+                envelope: Envelope { message, fence: local.fence },
             }));
             local
         });
@@ -306,12 +306,12 @@ impl Machines for Sites {
 
     fn choices(&self, who: usize, local: &Local) -> SmallVec<[Choice; 4]> {
         let mut choices = SmallVec::new();
-        let mut may = |own: Own, fault: Option<Fault>| {
-            let free = matches!(own, Own::Request(_));
+        let mut may = |own: OwnStep, fault: Option<Fault>| {
+            let free = matches!(own, OwnStep::Request(_));
             choices.push(Choice { fault, free, ..Choice::plain(own.code()) });
         };
         if local.site.is_none() {
-            may(Own::Restart, Some(Fault::Restart));
+            may(OwnStep::Restart, Some(Fault::Restart));
             return choices;
         }
         let may_ask = who < self.setup.sites && self.requests.is_none_or(|most| local.asked < most);
@@ -319,44 +319,44 @@ impl Machines for Sites {
             Phase::Idle if may_ask => {
                 let sharing = self.sharing();
                 for mode in Mode::ALL.into_iter().filter(|&mode| sharing.knows(mode)) {
-                    may(Own::Request(mode), None);
+                    may(OwnStep::Request(mode), None);
                 }
             }
-            Phase::Inside => may(Own::Exit, None),
+            Phase::Inside => may(OwnStep::Exit, None),
             _ => {}
         }
         for which in 0..local.timers.len() {
-            may(Own::Timer(which), None);
+            may(OwnStep::Timer(which), None);
         }
-        may(Own::Crash, Some(Fault::Crash));
+        may(OwnStep::Crash, Some(Fault::Crash));
         if local.phase == Phase::Idle {
-            may(Own::Forget, Some(Fault::Forget));
+            may(OwnStep::Forget, Some(Fault::Forget));
         }
         for other in (0..self.machines()).filter(|&other| other != who && local.suspected >> other & 1 == 0) {
-            let code = Own::Suspect(SiteId::new(other)).code();
+            let code = OwnStep::Suspect(SiteId::new(other)).code();
             choices.push(Choice { suspects: Some(other), ..Choice::plain(code) });
         }
         choices
     }
 
-    fn step(&self, who: usize, local: &mut Local, cause: Cause<'_, Parcel>) -> Step<Parcel> {
+    fn step(&self, who: usize, local: &mut Local, cause: Cause<'_, Envelope>) -> Step<Envelope> {
         let mut effect = Effect::default();
         let actions = match cause {
             Cause::Choice(code) => {
-                let own = Own::of(code);
-                effect.asked = matches!(own, Own::Request(_));
-                effect.exited = own == Own::Exit;
-                effect.crashed = own == Own::Crash;
+                let own = OwnStep::of(code);
+                effect.asked = matches!(own, OwnStep::Request(_));
+                effect.exited = own == OwnStep::Exit;
+                effect.crashed = own == OwnStep::Crash;
                 self.own(who, local, own)
             }
-            Cause::Message(from, parcel) => {
-                local.fence = local.fence.max(parcel.fence);
-                local.step(self.machines(), &Event::Message(SiteId::new(from), parcel.message.clone()))
+            Cause::Message(from, envelope) => {
+                local.fence = local.fence.max(envelope.fence);
+                local.step(self.machines(), &Event::Message(SiteId::new(from), envelope.message.clone()))
             }
         };
         local.after(SiteId::new(who), self.sharing(), &actions, &mut effect);
         let fence = local.fence;
-        let sends = actions.sends.into_iter().map(|(to, message)| (to.index(), Parcel { message, fence }));
+        let sends = actions.sends.into_iter().map(|(to, message)| (to.index(), Envelope { message, fence }));
         Step { sends: sends.collect(), effect }
     }
 
@@ -387,20 +387,44 @@ impl Machines for Sites {
         }
     }
 
-    fn numbers_in(&self, from: usize, parcel: &mut Parcel, visit: &mut dyn FnMut(usize, &mut u64)) {
-        parcel.message = self.algorithm.numbers_in(SiteId::new(from), &parcel.message, visit);
+    fn numbers_in(&self, from: usize, envelope: &mut Envelope, visit: &mut dyn FnMut(usize, &mut u64)) {
+        envelope.message = self.algorithm.numbers_in(SiteId::new(from), &envelope.message, visit);
+    }
+
+    fn stamps(&self, local: &mut Local, visit: &mut dyn FnMut(Stamp<'_>)) {
+        if let Some(site) = &mut local.site {
+            *site = site.stamps(visit);
+        }
+    }
+
+    fn stamps_in(&self, from: usize, envelope: &mut Envelope, visit: &mut dyn FnMut(Stamp<'_>)) {
+        envelope.message = self.algorithm.stamps_in(SiteId::new(from), &envelope.message, visit);
+    }
+
+    fn rename(&self, local: &mut Local, to: &dyn Fn(SiteId) -> SiteId) {
+        if let Some(site) = &mut local.site {
+            *site = site.renamed(to);
+        }
+    }
+
+    fn settle(&self, local: &mut Local) {
+        if let Some(site) = &mut local.site
+            && self.requests.is_some_and(|most| local.asked >= most)
+        {
+            *site = site.without_further_requests();
+        }
     }
 
     fn limits(&self) -> Option<Limits> {
         self.requests.is_none().then_some(FOREVER)
     }
 
-    fn tokens_in(&self, parcel: &Parcel) -> u32 {
-        self.algorithm.tokens_in(&parcel.message)
+    fn tokens_in(&self, envelope: &Envelope) -> u32 {
+        self.algorithm.tokens_in(&envelope.message)
     }
 
-    fn text(&self, parcel: &Parcel) -> String {
-        parcel.message.to_string()
+    fn text(&self, envelope: &Envelope) -> String {
+        envelope.message.to_string()
     }
 
     fn name(&self, who: usize) -> String {
@@ -410,27 +434,27 @@ impl Machines for Sites {
     /// The step as a line of a scenario.
     fn choice_text(&self, who: usize, code: u32) -> String {
         let site = self.name(who);
-        match Own::of(code) {
-            Own::Request(Mode::Exclusive) => format!("{site} requests"),
-            Own::Request(Mode::Shared) => format!("{site} requests shared"),
-            Own::Exit => format!("{site} exits"),
-            Own::Crash => format!("crash {site}"),
-            Own::Restart => format!("recover {site}"),
-            Own::Forget => format!("{site} forgets"),
-            Own::Suspect(other) => format!("{site} suspects {}", self.name(other.index())),
-            Own::Timer(which) => format!("{site} wakes {}", which + 1),
+        match OwnStep::of(code) {
+            OwnStep::Request(Mode::Exclusive) => format!("{site} requests"),
+            OwnStep::Request(Mode::Shared) => format!("{site} requests shared"),
+            OwnStep::Exit => format!("{site} exits"),
+            OwnStep::Crash => format!("crash {site}"),
+            OwnStep::Restart => format!("recover {site}"),
+            OwnStep::Forget => format!("{site} forgets"),
+            OwnStep::Suspect(other) => format!("{site} suspects {}", self.name(other.index())),
+            OwnStep::Timer(which) => format!("{site} wakes {}", which + 1),
         }
     }
 
-    fn word(&self, parcel: &Parcel) -> usize {
-        parcel.message.word()
+    fn kind(&self, envelope: &Envelope) -> usize {
+        envelope.message.kind()
     }
 
     fn outdate(&self, local: &mut Local) {
         local.fence = -1;
     }
 
-    fn outdate_parcel(&self, parcel: &mut Parcel) {
-        parcel.fence = -1;
+    fn outdate_envelope(&self, envelope: &mut Envelope) {
+        envelope.fence = -1;
     }
 }

@@ -8,8 +8,8 @@
 //! state number 4, and the second channel (from 0 to 2) has the content number 7; content 0 is the empty
 //! channel.
 
-use super::kernel::{Kernel, Numbered, Stepped, Traits, Why};
-use super::machine::{Breach, Choice, Facts, Fault, Machines};
+use super::kernel::{Kernel, Numbered, StepCause, StepResult, Traits};
+use super::machine::{Choice, Facts, Fault, Machines, Violation};
 use super::reduce::is_silent;
 use super::seen::Seen;
 use crate::checker::explore::intern::{Interner, Known, Memo};
@@ -28,21 +28,33 @@ pub struct Net {
     /// counts the messages that led to it in an additional last slot, so that the same state after more
     /// messages is a different state.
     pub most_messages: Option<u32>,
-    /// The contents that each channel has had.
+    /// The contents that each channel has had; in a net for the search by symmetry, all channels share the first table.
     pub(super) channels: Mutex<Vec<Interner<Vec<u32>>>>,
+    /// Whether states are compared up to the names of the machines; see [`super::symmetry`].
+    pub symmetric: bool,
 }
 
 impl Net {
     /// A system in its initial state.
     pub fn new<S: Machines + 'static>(system: S) -> Self {
-        let kernel = Numbered::new(system);
+        Self::of(system, false)
+    }
+
+    /// A system for the search by symmetry; see [`super::symmetry`].
+    pub fn symmetric<S: Machines + 'static>(system: S) -> Self {
+        Self { reduced: true, ..Self::of(system, true) }
+    }
+
+    fn of<S: Machines + 'static>(system: S, symmetric: bool) -> Self {
+        let kernel = Numbered::new(system, symmetric);
         let machines = kernel.machines();
         let mut channels: Vec<Interner<Vec<u32>>> =
             (0..machines * (machines - 1)).map(|_| Interner::default()).collect();
         for channel in &mut channels {
             channel.number(Vec::new()); // The empty channel is number 0.
         }
-        Self { kernel: Box::new(kernel), reduced: false, most_messages: None, channels: Mutex::new(channels) }
+        let channels = Mutex::new(channels);
+        Self { kernel: Box::new(kernel), reduced: false, most_messages: None, channels, symmetric }
     }
 
     fn channels(&self) -> MutexGuard<'_, Vec<Interner<Vec<u32>>>> {
@@ -50,28 +62,32 @@ impl Net {
     }
 
     pub(super) fn content(&self, place: usize, content: u32) -> Vec<u32> {
-        self.channels()[place].get(content).clone()
+        self.channels()[self.table(place)].get(content).clone()
     }
 
     /// The number of a channel's content. The content of a channel that is not FIFO is a multiset, and is
     /// sorted first.
-    pub(super) fn number(&self, place: usize, mut parcels: Vec<u32>) -> u32 {
+    pub(super) fn number(&self, place: usize, mut envelopes: Vec<u32>) -> u32 {
         if !self.kernel.traits().fifo {
-            parcels.sort_unstable();
+            envelopes.sort_unstable();
         }
-        self.channels()[place].number(parcels)
+        self.channels()[self.table(place)].number(envelopes)
+    }
+
+    fn table(&self, place: usize) -> usize {
+        if self.symmetric { 0 } else { place }
     }
 
     /// A step as a line of a scenario.
     pub fn describe(&self, action: &Action) -> String {
         let kernel = &self.kernel;
-        let message = |verb: &str, from: usize, to: usize, parcel: u32| {
-            format!("{verb} {}>{} {}", kernel.name(from), kernel.name(to), kernel.text(parcel))
+        let message = |verb: &str, from: usize, to: usize, envelope: u32| {
+            format!("{verb} {}>{} {}", kernel.name(from), kernel.name(to), kernel.text(envelope))
         };
         match *action {
-            Action::Deliver(from, to, parcel) => message("deliver", from, to, parcel),
-            Action::Lose(from, to, parcel) => message("lose", from, to, parcel),
-            Action::Duplicate(from, to, parcel) => message("duplicate", from, to, parcel),
+            Action::Deliver(from, to, envelope) => message("deliver", from, to, envelope),
+            Action::Lose(from, to, envelope) => message("lose", from, to, envelope),
+            Action::Duplicate(from, to, envelope) => message("duplicate", from, to, envelope),
             Action::Choice(who, choice) => kernel.choice_text(who, choice.code),
         }
     }
@@ -89,8 +105,9 @@ impl Net {
             return self.kernel.numbers(slot, content, visit);
         }
         let (place, from) = (slot - machines, (slot - machines) / (machines - 1));
-        let parcels = self.content(place, content);
-        let visited = parcels.into_iter().map(|parcel| self.kernel.numbers_in(from, parcel, visit)).collect();
+        let envelopes = self.content(place, content);
+        let visited =
+            envelopes.into_iter().map(|envelope| self.kernel.numbers_in(from, envelope, visit)).collect();
         self.number(place, visited)
     }
 }
@@ -142,7 +159,7 @@ pub enum Action {
 /// The result of a local step.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    pub step: Stepped,
+    pub step: StepResult,
     /// The step changes nothing.
     pub idle: bool,
     /// The step affects only the machine itself and the receivers of its messages.
@@ -192,7 +209,7 @@ pub struct Explorer<'m> {
 }
 
 impl<'m> Explorer<'m> {
-    fn new(net: &'m Net) -> Self {
+    pub(super) fn new(net: &'m Net) -> Self {
         let machines = net.kernel.machines();
         let site = || SiteCache {
             deliveries: (0..machines).map(|_| Memo::default()).collect(),
@@ -219,6 +236,11 @@ impl<'m> Explorer<'m> {
     /// The coverage so far.
     pub fn seen(&self) -> &Seen {
         &self.seen
+    }
+
+    /// The sender of a channel.
+    pub(super) fn sender(&self, place: usize) -> usize {
+        place / (self.machines - 1)
     }
 
     /// The machines that wait in a global state, one bit each.
@@ -258,7 +280,7 @@ impl<'m> Explorer<'m> {
         let choices = self.net.kernel.choices(who, local);
         let worked_out: Box<[(Choice, u32)]> = choices
             .into_iter()
-            .map(|choice| (choice, self.take_step(who, local, Why::Choice(choice.code))))
+            .map(|choice| (choice, self.take_step(who, local, StepCause::Choice(choice.code))))
             .collect();
         self.sites[who].choices.insert(local, worked_out).len()
     }
@@ -270,28 +292,30 @@ impl<'m> Explorer<'m> {
 
     /// The outcome of a delivery.
     #[inline]
-    pub(super) fn delivery(&mut self, from: usize, to: usize, local: u32, parcel: u32) -> u32 {
-        if let Some(outcome) = self.sites[to].deliveries[from].get(local, parcel) {
+    pub(super) fn delivery(&mut self, from: usize, to: usize, local: u32, envelope: u32) -> u32 {
+        if let Some(outcome) = self.sites[to].deliveries[from].get(local, envelope) {
             return outcome;
         }
-        self.work_out_delivery(from, to, local, parcel)
+        self.work_out_delivery(from, to, local, envelope)
     }
 
     #[cold]
-    fn work_out_delivery(&mut self, from: usize, to: usize, local: u32, parcel: u32) -> u32 {
-        let outcome = self.take_step(to, local, Why::Message(from, parcel));
-        self.seen.words |= 1 << self.net.kernel.word(parcel);
+    fn work_out_delivery(&mut self, from: usize, to: usize, local: u32, envelope: u32) -> u32 {
+        let outcome = self.take_step(to, local, StepCause::Message(from, envelope));
+        self.seen.kinds |= 1 << self.net.kernel.kind(envelope);
         self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
-        self.sites[to].deliveries[from].insert(local, parcel, outcome);
+        self.sites[to].deliveries[from].insert(local, envelope, outcome);
         outcome
     }
 
-    fn take_step(&mut self, who: usize, local: u32, why: Why) -> u32 {
-        let step = self.net.kernel.step(who, local, why);
-        let own = matches!(why, Why::Choice(_));
-        let silent = match why {
+    fn take_step(&mut self, who: usize, local: u32, cause: StepCause) -> u32 {
+        let step = self.net.kernel.step(who, local, cause);
+        let own = matches!(cause, StepCause::Choice(_));
+        let silent = match cause {
             // A delivery that moves a token is visible: tokens are counted.
-            Why::Message(_, parcel) if self.net.reduced && self.net.kernel.tokens_in(parcel) == 0 => {
+            StepCause::Message(_, envelope)
+                if self.net.reduced && self.net.kernel.tokens_in(envelope) == 0 =>
+            {
                 let before = self.facts(who, local).clone();
                 let faults = self.traits.faults;
                 is_silent(&step, &before, self.facts(who, step.local), faults)
@@ -317,16 +341,16 @@ impl<'m> Explorer<'m> {
 
     #[cold]
     fn work_out_heads(&mut self, place: usize, content: u32) -> usize {
-        let parcels = self.net.content(place, content);
+        let envelopes = self.net.content(place, content);
         let mut heads = SmallVec::new();
-        for (position, &parcel) in parcels.iter().enumerate() {
+        for (position, &envelope) in envelopes.iter().enumerate() {
             // In a multiset, equal messages are adjacent; delivering one of them is enough.
-            if position > 0 && (self.traits.fifo || parcels[position - 1] == parcel) {
+            if position > 0 && (self.traits.fifo || envelopes[position - 1] == envelope) {
                 continue;
             }
-            let mut rest = parcels.clone();
+            let mut rest = envelopes.clone();
             rest.remove(position);
-            heads.push((parcel, self.net.number(place, rest)));
+            heads.push((envelope, self.net.number(place, rest)));
         }
         self.channels[place].heads.insert(content, heads).len()
     }
@@ -337,20 +361,20 @@ impl<'m> Explorer<'m> {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, place: usize, content: u32, parcel: u32) -> u32 {
-        if let Some(content) = self.channels[place].pushed.get(content, parcel) {
+    pub(super) fn push(&mut self, place: usize, content: u32, envelope: u32) -> u32 {
+        if let Some(content) = self.channels[place].pushed.get(content, envelope) {
             return content;
         }
-        self.work_out_push(place, content, parcel)
+        self.work_out_push(place, content, envelope)
     }
 
     #[cold]
-    fn work_out_push(&mut self, place: usize, content: u32, parcel: u32) -> u32 {
-        let mut parcels = self.net.content(place, content);
-        parcels.push(parcel);
-        let too_long = self.traits.limits.is_some_and(|limits| parcels.len() > limits.in_flight);
-        let longer = self.net.number(place, parcels);
-        self.channels[place].pushed.insert(content, parcel, longer);
+    fn work_out_push(&mut self, place: usize, content: u32, envelope: u32) -> u32 {
+        let mut envelopes = self.net.content(place, content);
+        envelopes.push(envelope);
+        let too_long = self.traits.limits.is_some_and(|limits| envelopes.len() > limits.in_flight);
+        let longer = self.net.number(place, envelopes);
+        self.channels[place].pushed.insert(content, envelope, longer);
         if too_long {
             self.channels[place].too_long.insert(longer, ());
         }
@@ -366,24 +390,24 @@ impl<'m> Explorer<'m> {
         who: usize,
         outcome: u32,
         popped: Option<(usize, u32)>,
-    ) -> Option<Breach> {
+    ) -> Option<Violation> {
         let machines = self.machines;
         self.next.copy_from_slice(state);
         self.next_tallies.copy_from_slice(tallies);
         self.too_far = false;
-        let Outcome { step: Stepped { local, gained, .. }, plain, .. } = self.outcomes[outcome as usize];
+        let Outcome { step: StepResult { local, gained, .. }, plain, .. } = self.outcomes[outcome as usize];
         self.next[who] = local;
         if let Some((place, rest)) = popped {
             self.next[machines + place] = rest;
         }
         // The effects on others come before the messages: a crash empties the channels to the machine.
-        let breach = if plain { None } else { self.announce(state, who, outcome) };
+        let violation = if plain { None } else { self.announce(state, who, outcome) };
         self.send(who, outcome);
         if self.traits.scales > 0 {
             self.too_far |= self.shift();
         }
-        let breach = if gained { breach.or_else(|| self.count_tokens()) } else { breach };
-        breach.filter(|breach| self.traits.only.is_none_or(|only| only == breach.property))
+        let violation = if gained { violation.or_else(|| self.count_tokens()) } else { violation };
+        violation.filter(|violation| self.traits.only.is_none_or(|only| only == violation.property))
     }
 
     fn send(&mut self, who: usize, outcome: u32) {
@@ -402,12 +426,12 @@ impl<'m> Explorer<'m> {
             *messages += sends as u32;
         }
         for which in 0..sends {
-            let (to, parcel) = self.outcomes[outcome as usize].step.sends[which];
+            let (to, envelope) = self.outcomes[outcome as usize].step.sends[which];
             if may_be_down && self.facts(to as usize, self.next[to as usize]).down {
                 continue;
             }
             let place = channel(machines, who, to as usize);
-            let content = self.push(place, self.next[machines + place], parcel);
+            let content = self.push(place, self.next[machines + place], envelope);
             self.too_far |= self.channels[place].too_long.get(content).is_some();
             self.next[machines + place] = content;
         }

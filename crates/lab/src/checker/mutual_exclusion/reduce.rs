@@ -22,13 +22,13 @@
 //! The reduction needs no knowledge of the algorithm, and every state that it stores is also reached by the
 //! full search.
 
-use super::kernel::Stepped;
-use super::machine::{Breach, Facts, Faults};
+use super::kernel::StepResult;
+use super::machine::{Facts, Faults, Violation};
 use super::net::{Action, Explorer, channel};
 use crate::checker::explore::Next;
 
 /// Whether a delivery affects no machine but the receiver.
-pub(super) fn is_silent(step: &Stepped, before: &Facts, after: &Facts, faults: Faults) -> bool {
+pub(super) fn is_silent(step: &StepResult, before: &Facts, after: &Facts, faults: Faults) -> bool {
     // Without faults, the sender knows every fence that the receiver learns, so deferring the
     // delivery changes no verdict on an entry. With faults, the sender may crash and forget it.
     let known = if faults.none() { after.fence } else { before.fence };
@@ -44,7 +44,7 @@ impl Explorer<'_> {
         state: &[u32],
         tallies: &[u8],
         who: usize,
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
+        found: &mut impl FnMut(Next<'_, Action, Violation>),
     ) -> bool {
         let mut quiet = false;
         // `reached` is a work list: rows of `slots` integers, each a state after some silent deliveries.
@@ -77,8 +77,8 @@ impl Explorer<'_> {
                 continue;
             }
             for which in 0..self.heads(place, content) {
-                let (parcel, rest) = self.head(place, content, which);
-                let outcome = self.delivery(from, who, local, parcel);
+                let (envelope, rest) = self.head(place, content, which);
+                let outcome = self.delivery(from, who, local, envelope);
                 let outcome = &self.outcomes[outcome as usize];
                 if !outcome.silent {
                     continue;

@@ -6,7 +6,7 @@ pub struct Seen {
     /// Rules that fired, one bit each.
     pub rules: u128,
     /// Message types that were delivered, one bit each.
-    pub words: u64,
+    pub kinds: u64,
     /// Machines that entered, one bit each.
     pub entered: u64,
     /// The maximum number of entries of others during one wait.
@@ -25,7 +25,7 @@ impl Seen {
     /// Merges the coverage of another worker.
     pub fn add(&mut self, other: &Self) {
         self.rules |= other.rules;
-        self.words |= other.words;
+        self.kinds |= other.kinds;
         self.entered |= other.entered;
         self.max_bypass = self.max_bypass.max(other.max_bypass);
         self.max_messages = self.max_messages.max(other.max_messages);

@@ -1,17 +1,46 @@
-//! Processes that share registers: a step is one read or one write.
+//! Processes that share registers: a step is one read, one write, or one read-modify-write instruction.
 //!
-//! *Atomic* registers are read and written in one step. *Safe* registers (Lamport's term) take two steps to write, and a read in between returns any value that the register can hold. If
-//! two writes of one register overlap, any value can remain.
+//! *Atomic* registers are read and written in one step. Writes of the two weaker kinds (Lamport's terms) take two
+//! steps, and a read in between is not determined: of a *regular* register it returns the value before the write or
+//! the value that is being written, of a *safe* register any value that the register can hold. If two writes of a safe
+//! register overlap, any value can remain; of a regular register, the value of one of them. A register that
+//! instructions modify is atomic in every system: such an instruction cannot be taken apart.
 //!
 //! Example: P1 begins to write 1 into a safe register that holds 0. Until the write ends, P2 may read 0, 1 or
 //! any other value up to the register's maximum; the search follows each of these reads.
 
 use super::section::Section;
+use super::walk::RegisterValue;
+use serde::Serialize;
+use std::fmt;
 
 /// The maximum number of processes.
 pub const MOST_PROCESSES: usize = 3;
 /// Two registers per process and one global one.
 const MOST_REGISTERS: usize = 2 * MOST_PROCESSES + 1;
+
+/// What a read of a register returns while the register is being written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RegisterKind {
+    /// A write takes one step, so that no read overlaps it.
+    #[default]
+    Atomic,
+    /// The value before the write, or the value that is being written.
+    Regular,
+    /// Any value that the register can hold.
+    Safe,
+}
+
+impl fmt::Display for RegisterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Atomic => "atomic",
+            Self::Regular => "regular",
+            Self::Safe => "safe",
+        })
+    }
+}
 
 /// An algorithm as a program for each process. Processes are numbered from 0.
 pub(super) trait Program: Sync {
@@ -39,6 +68,12 @@ pub(super) struct Register {
     pub(super) initial: u8,
 }
 
+impl Register {
+    pub(super) fn new(name: impl Into<String>, most: u8, initial: u8) -> Self {
+        Self { name: name.into(), most, initial }
+    }
+}
+
 /// An access of a register.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
@@ -46,6 +81,32 @@ pub(super) enum Access {
     Read(usize),
     /// A write of a value to a register.
     Write(usize, u8),
+    /// A read-modify-write instruction on a register. It reads the value before it.
+    Modify(usize, Modify),
+}
+
+/// A read-modify-write instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Modify {
+    /// Writes the value.
+    Swap(u8),
+    /// Writes the second value if the register holds the first.
+    CompareAndSwap(u8, u8),
+    /// Adds one, modulo the number of values of the register.
+    Increment,
+}
+
+impl Modify {
+    /// The value after the instruction.
+    fn apply(self, before: u8, most: u8) -> u8 {
+        match self {
+            Self::Swap(value) => value,
+            Self::CompareAndSwap(expected, value) if before == expected => value,
+            Self::CompareAndSwap(..) => before,
+            Self::Increment if before == most => 0,
+            Self::Increment => before + 1,
+        }
+    }
 }
 
 /// The program counter and local variables of a process. All zero: the remainder section.
@@ -63,12 +124,13 @@ pub(super) struct Local {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Cell {
-    /// The value; 0 during a write, when it is undefined.
+    /// The value; 0 during a write of a safe register, when it is undefined.
     value: u8,
     /// The processes that are writing it, one bit each.
     writers: u8,
-    /// Whether two writes have overlapped since there last was no writer.
-    mixed: bool,
+    /// Of a safe register: not 0 if two writes have overlapped since there last was no writer. Of a regular register:
+    /// the writers during whose write another write has ended, one bit each.
+    mixed: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -102,6 +164,8 @@ enum Kind {
     /// A read that overlapped a write.
     Guess,
     Write,
+    /// A read-modify-write instruction, and the value that it leaves.
+    Modify(u8),
     BeginWrite,
     EndWrite,
     /// The end of a write that overlapped another.
@@ -112,7 +176,7 @@ enum Kind {
 pub(super) struct Machine {
     program: Box<dyn Program>,
     pub(super) processes: usize,
-    safe_registers: bool,
+    kind: RegisterKind,
     registers: Vec<Register>,
 }
 
@@ -127,10 +191,10 @@ pub(super) struct Step {
 }
 
 impl Machine {
-    pub(super) fn new(program: Box<dyn Program>, processes: usize, safe_registers: bool) -> Self {
+    pub(super) fn new(program: Box<dyn Program>, processes: usize, kind: RegisterKind) -> Self {
         let registers = program.registers();
         assert!(processes <= MOST_PROCESSES && registers.len() <= MOST_REGISTERS);
-        Self { program, processes, safe_registers, registers }
+        Self { program, processes, kind, registers }
     }
 
     /// The step that completes an access and advances the process.
@@ -172,34 +236,65 @@ impl Machine {
             return;
         }
         for value in 0..=self.registers[register].most {
-            out.push(self.finish(from, me, Event { register, value, kind: Kind::Guess }, cell));
+            if self.may_return(from, register, value) {
+                out.push(self.finish(from, me, Event { register, value, kind: Kind::Guess }, cell));
+            }
         }
+    }
+
+    /// Whether a read that overlaps a write may return a value.
+    fn may_return(&self, from: &State, register: usize, value: u8) -> bool {
+        let cell = from.cells[register];
+        let writes = |me: &usize| match self.program.next(*me, from.processes[*me].at) {
+            Access::Write(_, written) => cell.writers & 1 << me != 0 && written == value,
+            Access::Read(_) | Access::Modify(..) => false,
+        };
+        self.kind == RegisterKind::Safe || cell.value == value || (0..self.processes).any(|me| writes(&me))
     }
 
     fn begin_write(&self, from: &State, me: usize, register: usize, value: u8) -> Step {
         let mut to = *from;
         let cell = &mut to.cells[register];
-        *cell = Cell { value: 0, writers: cell.writers | 1 << me, mixed: cell.writers != 0 };
+        cell.writers |= 1 << me;
+        if self.kind == RegisterKind::Safe {
+            cell.value = 0;
+            cell.mixed = u8::from(from.cells[register].writers != 0);
+        }
         to.processes[me].writing = true;
         self.remember_order(from, &mut to, me);
         Step { process: me, to: Some(to), event: Event { register, value, kind: Kind::BeginWrite } }
     }
 
     fn end_write(&self, from: &State, me: usize, register: usize, value: u8, out: &mut Vec<Step>) {
-        let Cell { writers, mixed, .. } = from.cells[register];
-        let writers = writers & !(1 << me);
-        let mut end = |left: u8, mixed: bool, kind: Kind| {
+        let cell = from.cells[register];
+        let writers = cell.writers & !(1 << me);
+        let mut end = |left: u8, mixed: u8, kind: Kind| {
             let cell = Cell { value: left, writers, mixed };
             out.push(self.finish(from, me, Event { register, value: left, kind }, cell));
         };
-        match (mixed, writers) {
-            (false, _) => end(value, false, Kind::EndWrite),
-            // The last of the overlapping writes: the remaining value is arbitrary.
-            (true, 0) => {
-                (0..=self.registers[register].most).for_each(|left| end(left, false, Kind::EndMixed))
+        if self.kind == RegisterKind::Regular {
+            // Overlapping writes take effect in some order. The value of this one replaces the value there, or, if
+            // another write has ended meanwhile, may have been replaced by it.
+            let mixed = writers;
+            end(value, mixed, Kind::EndWrite);
+            if cell.mixed & 1 << me != 0 && cell.value != value {
+                end(cell.value, mixed, Kind::EndMixed);
             }
-            (true, _) => end(0, true, Kind::EndWrite),
+            return;
         }
+        match (cell.mixed, writers) {
+            (0, _) => end(value, 0, Kind::EndWrite),
+            // The last of the overlapping writes: the remaining value is arbitrary.
+            (_, 0) => (0..=self.registers[register].most).for_each(|left| end(left, 0, Kind::EndMixed)),
+            (mixed, _) => end(0, mixed, Kind::EndWrite),
+        }
+    }
+
+    fn modify(&self, from: &State, me: usize, register: usize, modify: Modify) -> Step {
+        let value = from.cells[register].value;
+        let after = modify.apply(value, self.registers[register].most);
+        let cell = Cell { value: after, ..Cell::default() };
+        self.finish(from, me, Event { register, value, kind: Kind::Modify(after) }, cell)
     }
 }
 
@@ -221,7 +316,7 @@ impl Machine {
     /// Packs a state into a row.
     pub(super) fn pack(&self, state: &State, row: &mut Vec<u32>) {
         row.clear();
-        let cell = |cell: &Cell| u32::from_le_bytes([cell.value, cell.writers, u8::from(cell.mixed), 0]);
+        let cell = |cell: &Cell| u32::from_le_bytes([cell.value, cell.writers, cell.mixed, 0]);
         row.extend(state.cells[..self.registers.len()].iter().map(cell));
         for Process { at, writing, behind } in &state.processes[..self.processes] {
             row.push(u32::from_le_bytes([at.line, at.j, at.seen, at.mine]));
@@ -235,7 +330,7 @@ impl Machine {
         let (cells, processes) = row.split_at(self.registers.len());
         for (cell, slot) in state.cells.iter_mut().zip(cells) {
             let [value, writers, mixed, _] = slot.to_le_bytes();
-            *cell = Cell { value, writers, mixed: mixed == 1 };
+            *cell = Cell { value, writers, mixed };
         }
         let (pairs, _) = processes.as_chunks::<2>();
         for (process, [at, rest]) in state.processes.iter_mut().zip(pairs) {
@@ -252,7 +347,8 @@ impl Machine {
             let Process { at, writing, .. } = from.processes[me];
             match self.program.next(me, at) {
                 Access::Read(register) => self.read(from, me, register, out),
-                Access::Write(register, value) if !self.safe_registers => {
+                Access::Modify(register, modify) => out.push(self.modify(from, me, register, modify)),
+                Access::Write(register, value) if self.kind == RegisterKind::Atomic => {
                     let cell = Cell { value, ..Cell::default() };
                     out.push(self.finish(from, me, Event { register, value, kind: Kind::Write }, cell));
                 }
@@ -276,6 +372,19 @@ impl Machine {
         }
     }
 
+    /// All registers with their values, for display.
+    pub(super) fn values(&self, state: &State) -> Vec<RegisterValue> {
+        let value = |(index, (register, cell)): (usize, (&Register, &Cell))| {
+            let undefined = cell.writers != 0 && self.kind == RegisterKind::Safe;
+            RegisterValue {
+                name: register.name.clone(),
+                value: (!undefined).then(|| self.program.describe(index, cell.value)),
+                writers: (0..self.processes).filter(|process| cell.writers & 1 << process != 0).collect(),
+            }
+        };
+        self.registers.iter().zip(&state.cells).enumerate().map(value).collect()
+    }
+
     /// A process that had completed its doorway before `process` began its own, and has not entered since.
     pub(super) fn behind(&self, state: &State, process: usize) -> Option<usize> {
         let behind = state.processes[process].behind;
@@ -285,11 +394,17 @@ impl Machine {
     /// The sentence that describes a step.
     pub(super) fn describe(&self, from: &State, step: &Step) -> String {
         let Event { register, value, kind } = step.event;
-        let (name, value) = (&self.registers[register].name, self.program.describe(register, value));
+        let (name, before) = (&self.registers[register].name, value);
+        let value = self.program.describe(register, value);
         let did = match kind {
             Kind::Read => format!("reads {name} = {value}"),
             Kind::Guess => format!("reads {name} while it is being written, and gets {value}"),
             Kind::Write => format!("writes {name} := {value}"),
+            Kind::Modify(after) if after == before => format!("reads {name} = {value}, and leaves it"),
+            Kind::Modify(after) => {
+                let after = self.program.describe(register, after);
+                format!("reads {name} = {value} and writes {name} := {after} in one step")
+            }
             Kind::BeginWrite => format!("begins to write {name} := {value}"),
             Kind::EndWrite => format!("has written {name}"),
             Kind::EndMixed => format!("has written {name} while another wrote it too, which leaves {value}"),

@@ -3,12 +3,13 @@
 use super::machine::{Machine, Step};
 use super::section::Section;
 use crate::checker::explore::{Goals, Model, Next, Worker};
-use crate::checker::mutual_exclusion::machine::Breach;
+use crate::checker::mutual_exclusion::machine::Violation;
+use crate::checker::tla;
 use crate::property::Property;
 use lockkeeper_core::SiteId;
 
 /// A program of several processes, and the property to check.
-pub(super) struct Processes {
+pub(crate) struct Processes {
     pub(super) machine: Machine,
     /// The only property to check. `None`: all properties.
     pub(super) only: Option<Property>,
@@ -40,7 +41,7 @@ impl Model for Processes {
 }
 
 /// Expands states of [`Processes`].
-pub(super) struct Steps<'m> {
+pub(crate) struct Steps<'m> {
     model: &'m Processes,
     /// The steps from the current state.
     steps: Vec<Step>,
@@ -48,9 +49,28 @@ pub(super) struct Steps<'m> {
     row: Vec<u32>,
 }
 
+impl tla::Sites for Steps<'_> {
+    fn inside(&mut self, state: &[u32]) -> Vec<usize> {
+        self.processes_in(state, |section| section == Section::Inside)
+    }
+
+    fn waiting_sites(&mut self, state: &[u32]) -> Vec<usize> {
+        self.processes_in(state, Section::tries)
+    }
+}
+
+impl Steps<'_> {
+    /// The processes in certain sections of their programs.
+    fn processes_in(&self, state: &[u32], which: impl Fn(Section) -> bool) -> Vec<usize> {
+        let machine = &self.model.machine;
+        let state = machine.unpack(state);
+        (0..machine.processes).filter(|&process| which(machine.section(&state, process))).collect()
+    }
+}
+
 /// A step of a process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Action {
+pub(crate) struct Action {
     /// The index among the steps from the state.
     index: usize,
     process: usize,
@@ -62,7 +82,7 @@ pub(super) struct Action {
 
 impl Worker for Steps<'_> {
     type Action = Action;
-    type Breach = Breach;
+    type Violation = Violation;
     type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
@@ -75,8 +95,8 @@ impl Worker for Steps<'_> {
         &mut self,
         state: &[u32],
         _tallies: &[u8],
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
-    ) -> Option<Breach> {
+        found: &mut impl FnMut(Next<'_, Action, Violation>),
+    ) -> Option<Violation> {
         let machine = &self.model.machine;
         let from = machine.unpack(state);
         self.steps.clear();
@@ -88,23 +108,23 @@ impl Worker for Steps<'_> {
             let optional = section == Section::Remainder;
             let action = Action { index, process: step.process, optional, enters };
             let Some(to) = &step.to else {
-                found(Next { action, state, tallies: &[], breach: None, beyond: true });
+                found(Next { action, state, tallies: &[], violation: None, beyond: true });
                 continue;
             };
             let overtaken = machine.behind(&from, step.process).filter(|_| enters);
-            let breach = overtaken
+            let violation = overtaken
                 .filter(|_| self.model.checks(Property::FirstComeFirstServed))
                 .map(|early| overtaking(early, step.process));
             machine.pack(to, &mut self.row);
-            found(Next { action, state: &self.row, tallies: &[], breach, beyond: false });
+            found(Next { action, state: &self.row, tallies: &[], violation, beyond: false });
         }
         let is_inside = |p: &usize| machine.section(&from, *p) == Section::Inside;
         let inside: Vec<usize> = (0..machine.processes).filter(is_inside).collect();
         (inside.len() > 1 && self.model.checks(Property::MutualExclusion)).then(|| several_inside(&inside))
     }
 
-    fn property(breach: &Breach) -> Property {
-        breach.property
+    fn property(violation: &Violation) -> Property {
+        violation.property
     }
 
     fn describe(&mut self, from: &[u32], action: &Action) -> Vec<String> {
@@ -129,7 +149,7 @@ impl Worker for Steps<'_> {
 
     /// Every process takes steps again and again, unless it is in its remainder section. A process that waits
     /// polls, so it can always take a step.
-    fn duty(&self, action: &Action) -> Option<u64> {
+    fn fair_action(&self, action: &Action) -> Option<u64> {
         (!action.optional).then_some(action.process as u64)
     }
 
@@ -137,14 +157,14 @@ impl Worker for Steps<'_> {
         action.enters
     }
 
-    fn unreached(&self, goal: usize) -> Breach {
+    fn unreached(&self, goal: usize) -> Violation {
         match goal.checked_sub(1) {
-            None => Breach {
+            None => Violation {
                 property: Property::NoDeadlock,
                 sites: Vec::new(),
                 what: "a process tries for ever, and none enters".into(),
             },
-            Some(process) => Breach {
+            Some(process) => Violation {
                 property: Property::NoStarvation,
                 sites: vec![SiteId::new(process)],
                 what: format!("{} tries for ever and does not enter", name(process)),
@@ -157,9 +177,9 @@ fn name(process: usize) -> String {
     format!("P{}", process + 1)
 }
 
-fn several_inside(inside: &[usize]) -> Breach {
+fn several_inside(inside: &[usize]) -> Violation {
     let names: Vec<String> = inside.iter().map(|&process| name(process)).collect();
-    Breach {
+    Violation {
         property: Property::MutualExclusion,
         sites: inside.iter().map(|&process| SiteId::new(process)).collect(),
         what: format!("{} are both inside", names.join(" and ")),
@@ -167,8 +187,8 @@ fn several_inside(inside: &[usize]) -> Breach {
 }
 
 /// The violation when a process enters before one that had completed its doorway earlier.
-fn overtaking(early: usize, overtaker: usize) -> Breach {
-    Breach {
+fn overtaking(early: usize, overtaker: usize) -> Violation {
+    Violation {
         property: Property::FirstComeFirstServed,
         sites: vec![SiteId::new(early), SiteId::new(overtaker)],
         what: format!("{} was through its doorway before {} came, and waits", name(early), name(overtaker)),

@@ -1,5 +1,7 @@
 //! The sections of a process's program.
 
+use std::fmt;
+
 /// The sections of a process's program. A process may stay for ever only in its remainder section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
@@ -13,6 +15,18 @@ pub enum Section {
     Inside,
     /// It executes its exit code.
     Leaving,
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Remainder => "idle",
+            Self::Doorway => "in its doorway",
+            Self::Waiting => "waiting",
+            Self::Inside => "inside",
+            Self::Leaving => "leaving",
+        })
+    }
 }
 
 impl Section {

@@ -4,8 +4,8 @@ use super::Row;
 use std::fmt::Write as _;
 
 const HEADER: &str = "algorithm,family,load,sites,entries,messages_per_entry,messages_per_entry_ci95,formula,\
-formula_value,verdict,to_enter,on_exit,idle_messages,bytes_per_entry,sync_delay,sync_delay_formula,client_delay,\
-client_delay_formula,throughput,throughput_bound,jain,max_bypass,timestamp_inversions,causal_inversions,\
+formula_value,verdict,to_enter,on_exit,idle_messages,bytes_per_entry,sync_delay,sync_delay_formula,\
+sync_delay_least,sync_delay_most,client_delay,client_delay_formula,throughput,throughput_bound,jain,max_bypass,timestamp_inversions,causal_inversions,\
 busiest_site,mean_site,state_bytes_mean,state_bytes_max,fifo_needed,crash,trouble,max_inside,readers";
 
 /// One line for each row, after a header line; unknown values are empty.
@@ -31,6 +31,8 @@ pub fn write(rows: &[Row]) -> String {
             number(row.bytes_per_entry),
             number(row.sync_delay),
             number(row.sync_delay_formula),
+            number(row.sync_delay_range.map(|(least, _)| least)),
+            number(row.sync_delay_range.map(|(_, most)| most)),
             number(row.client_delay),
             number(row.client_delay_formula),
             number(row.throughput),

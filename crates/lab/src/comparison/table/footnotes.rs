@@ -108,7 +108,9 @@ fn messages_of_the_ring(rows: &[Row]) -> Option<Footnote> {
     note(
         &["token-ring"],
         format!(
-            "\"0 to N−1 messages per entry\" holds for one requester and a token that set off just in time. A \
+            "The token that leaves at an exit is the same message that lets the next site enter; tables that count one \
+             message for an exit count it there, this one counts it as a message to enter. \
+             \"0 to N−1 messages per entry\" holds for one requester and a token that set off just in time. A \
              perpetual token also costs messages while no site requests, so there is no bound: the {} \
              measured at {} load with {} sites follow from how long the pauses were, up to one turn.",
             number(low.messages_per_entry, 1),
@@ -120,10 +122,9 @@ fn messages_of_the_ring(rows: &[Row]) -> Option<Footnote> {
 
 fn square_roots(rows: &[Row]) -> Option<Footnote> {
     let low = |row: &Row| row.messages_per_entry.filter(|_| row.load != "high");
-    let (row, messages) =
-        largest(rows, "maekawa", low).or_else(|| largest(rows, "maekawa-published", low))?;
+    let (row, messages) = largest(rows, "maekawa", low).or_else(|| largest(rows, "maekawa-basic", low))?;
     note(
-        &["maekawa", "maekawa-published"],
+        &["maekawa", "maekawa-basic"],
         format!(
             "3√N is a round figure. A site's own vote costs no message, and a plane of N = K(K−1)+1 sites has \
              quorums of K, a little more than √N: 3(K−1), measured {} with {} sites, where 3√N is {}. Where there \
@@ -136,17 +137,36 @@ fn square_roots(rows: &[Row]) -> Option<Footnote> {
 }
 
 fn sync_delay_of_quorums(rows: &[Row]) -> Option<Footnote> {
-    let (row, delay) = largest(rows, "maekawa", |row| row.sync_delay)?;
-    note(
-        &["maekawa"],
-        format!(
-            "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. \
-             It is T when one of the two is that arbiter itself, as the cyclic order of a plane's quorums makes \
-             it at high load and constant delay: measured {} T with {} sites.",
+    let at = |load: &'static str| {
+        let of_load = move |row: &Row| row.sync_delay.filter(|_| row.load == load);
+        largest(rows, "maekawa", of_load)
+    };
+    let mut text = String::from(
+        "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. It is T \
+         when one of the two sites is that arbiter itself.",
+    );
+    let together = at("high");
+    if let Some((row, delay)) = together {
+        text += &format!(
+            " Where all sites start together, the cyclic order of a plane's quorums makes it so nearly always: \
+             measured {} T with {} sites at high load.",
             number(Some(delay), 3),
             row.sites
-        ),
-    )
+        );
+    }
+    let staggered = at("staggered");
+    match staggered {
+        Some((row, delay)) => {
+            text += &format!(
+                " Where they start one after another: {} T with {} sites at staggered load.",
+                number(Some(delay), 3),
+                row.sites
+            );
+        }
+        None => text += " --load staggered measures starts one after another.",
+    }
+    together.or(staggered)?;
+    note(&["maekawa"], text)
 }
 
 fn majorities(rows: &[Row]) -> Option<Footnote> {

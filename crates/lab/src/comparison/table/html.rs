@@ -138,7 +138,7 @@ fn details_row(html: &mut String, row: &Row, marks: &str) {
         number(row.to_enter, 2),
         number(row.on_exit, 2),
         number(row.sync_delay, 3),
-        number(row.sync_delay_formula, 3),
+        row.stated_sync_delay(),
         number(row.client_delay, 3),
         number(row.client_delay_formula, 3),
         number(row.throughput, 4),

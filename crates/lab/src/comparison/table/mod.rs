@@ -12,7 +12,7 @@ mod state;
 
 pub use footnotes::{Footnote, footnotes};
 pub use html::{STYLE, page};
-pub use row::{Row, Trouble, Verdict};
+pub use row::{Row, RowFailure, Verdict};
 pub use state::{StateSize, measure};
 
 use crate::parallel;

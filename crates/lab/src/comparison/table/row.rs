@@ -1,6 +1,7 @@
 //! One row of a comparison: the measurements of an algorithm with one number of sites and one load, and the
 //! paper's figures.
 
+use super::number;
 use super::state::{self, StateSize};
 use crate::property::Property;
 use crate::simulator::report::Report;
@@ -81,7 +82,7 @@ impl fmt::Display for Verdict {
 
 /// The reason why a row has no values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Trouble {
+pub struct RowFailure {
     /// A sentence that describes the problem.
     pub what: String,
     /// The command that reproduces it.
@@ -127,6 +128,8 @@ pub struct Row {
     pub sync_delay: Option<f64>,
     /// The paper's value of it.
     pub sync_delay_formula: Option<f64>,
+    /// The least and the largest value of it, where the paper gives no single value.
+    pub sync_delay_range: Option<(f64, f64)>,
     /// Client delay.
     pub client_delay: Option<f64>,
     /// The paper's value of it.
@@ -156,7 +159,7 @@ pub struct Row {
     /// The effect of a crash.
     pub crash: &'static str,
     /// The reason why there are no values.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<RowFailure>,
 }
 
 impl Row {
@@ -174,7 +177,7 @@ impl Row {
             // An unsupported number of sites is a result of the comparison and does not end it.
             Err(Error::Usage(error)) => {
                 row.verdict = Verdict::Fails;
-                row.trouble = Some(Trouble { what: error.to_string(), reproduce: spec.command(1) });
+                row.trouble = Some(RowFailure { what: error.to_string(), reproduce: spec.command(1) });
                 Ok(row)
             }
             Err(error) => Err(error),
@@ -205,6 +208,7 @@ impl Row {
             bytes_per_entry: None,
             sync_delay: None,
             sync_delay_formula: None,
+            sync_delay_range: None,
             client_delay: None,
             client_delay_formula: None,
             throughput: None,
@@ -228,7 +232,7 @@ impl Row {
             let deadlock = found.violation.property == Property::NoDeadlock;
             self.verdict = if deadlock { Verdict::Deadlocks } else { Verdict::Fails };
             self.trouble =
-                Some(Trouble { what: found.violation.to_string(), reproduce: found.reproduce.clone() });
+                Some(RowFailure { what: found.violation.to_string(), reproduce: found.reproduce.clone() });
             return;
         }
         let expected = &report.expected;
@@ -245,6 +249,7 @@ impl Row {
         self.bytes_per_entry = report.bytes_per_entry;
         self.sync_delay = report.sync_delay.mean;
         self.sync_delay_formula = expected.sync_delay;
+        self.sync_delay_range = expected.sync_delay_range;
         self.client_delay = report.client_delay.mean;
         self.client_delay_formula = expected.client_delay;
         self.throughput = report.throughput;
@@ -255,6 +260,16 @@ impl Row {
         self.causal_inversions = report.fairness.causal_inversions;
         self.busiest_site = report.site_load.max;
         self.mean_site = report.site_load.mean;
+    }
+}
+
+impl Row {
+    /// The paper's synchronization delay as a text: a number, or a range such as `1–2`.
+    pub fn stated_sync_delay(&self) -> String {
+        match (self.sync_delay_formula, self.sync_delay_range) {
+            (None, Some((least, most))) => format!("{}–{}", number(Some(least), 3), number(Some(most), 3)),
+            (value, _) => number(value, 3),
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{Event, Flight, Sim};
 use crate::algorithm::{Outgoing, TimerId};
 use crate::property::Property;
-use crate::simulator::spec::Which;
+use crate::simulator::spec::MessageSelector;
 use crate::simulator::time::Time;
 use crate::simulator::world::Step;
-use crate::trace::{Arrival, Stamp, What};
+use crate::trace::{Arrival, EventKind, Stamp};
 use lockkeeper_core::SiteId;
 use smallvec::SmallVec;
 
@@ -24,7 +24,7 @@ impl Sim<'_> {
         if let Some(fence) = step.entered {
             self.events_since_entry = 0;
             self.observer.enter(site, fence, self.now);
-            self.trace_bare(site, What::Enter { fence, mode: self.world.mode(site) });
+            self.trace_bare(site, EventKind::Enter { fence, mode: self.world.mode(site) });
             if self.is_held_inside() {
                 self.first_inside = Some(site);
             } else {
@@ -58,8 +58,8 @@ impl Sim<'_> {
         sent: Outgoing,
         previous: Option<Stamp>,
     ) -> Option<Stamp> {
-        let Outgoing { to, message, word, tokens, bytes } = sent;
-        self.observer.send(from, word, bytes);
+        let Outgoing { to, message, kind, tokens, bytes } = sent;
+        self.observer.send(from, kind, bytes);
         let now = self.now;
         let stamp = self.tracer.as_mut().map(|tracer| tracer.stamp(from, previous));
         let piggyback = self.observer.piggyback(from);
@@ -67,7 +67,7 @@ impl Sim<'_> {
             from,
             to,
             message,
-            word,
+            kind,
             tokens,
             fence,
             sent: now,
@@ -119,18 +119,14 @@ impl Sim<'_> {
     }
 
     fn take_override(&mut self, flight: &Flight) -> Option<Option<Time>> {
-        let place = self.overrides.iter().position(|(which, _)| self.is_meant(which, flight))?;
+        let place = self.overrides.iter().position(|(selector, _)| self.is_meant(selector, flight))?;
         Some(self.overrides.remove(place).1)
     }
 
     /// Whether a script's description of a message fits this one.
-    pub(super) fn is_meant(&self, which: &Which, flight: &Flight) -> bool {
-        // Message names in scenarios may be written in capitals.
-        let named = |name: &String| {
-            let told = self.world.message(flight.message).to_string();
-            self.words[flight.word].name == name || told == *name || told.to_uppercase() == *name
-        };
-        which.from == flight.from && which.to == flight.to && which.name.as_ref().is_none_or(named)
+    pub(super) fn is_meant(&self, selector: &MessageSelector, flight: &Flight) -> bool {
+        let text = || self.world.message(flight.message).to_string();
+        selector.selects((flight.from, flight.to), self.kinds[flight.kind].name, text)
     }
 
     pub(super) fn lose(&mut self, place: usize) {
@@ -145,9 +141,9 @@ impl Sim<'_> {
 
     pub(super) fn plan_timer(&mut self, site: SiteId, (timer, after_milli_t): (TimerId, u64)) {
         if !self.spec.timers_by_hand {
-            let life = self.lives[site.index()];
+            let incarnation = self.incarnations[site.index()];
             let at = self.now + Time::from_milli_t(after_milli_t);
-            self.plan(at, Event::Timer { site, life, timer });
+            self.plan(at, Event::Timer { site, incarnation, timer });
         }
     }
 }

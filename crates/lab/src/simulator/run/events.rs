@@ -5,7 +5,7 @@ use super::{Event, Flight, Sim};
 use crate::algorithm::TimerId;
 use crate::simulator::spec::LoadSpec;
 use crate::simulator::time::Time;
-use crate::trace::{Arrival, What};
+use crate::trace::{Arrival, EventKind};
 use lockkeeper_core::{Mode, Phase, SiteId};
 use smallvec::SmallVec;
 
@@ -13,13 +13,13 @@ impl Sim<'_> {
     pub(super) fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive(place) => self.arrive(place),
-            Event::Ask { site, life, mode } => {
+            Event::Request { site, incarnation, mode } => {
                 if self.is_paused(site, event) {
                     return;
                 }
-                self.asks_planned -= 1;
-                if life == self.lives[site.index()] && self.world.is_up(site) {
-                    self.ask(site, mode);
+                self.requests_planned -= 1;
+                if incarnation == self.incarnations[site.index()] && self.world.is_up(site) {
+                    self.request(site, mode);
                 }
             }
             Event::Arrival { site } => {
@@ -34,13 +34,13 @@ impl Sim<'_> {
                     }
                 }
             }
-            Event::Exit { site, life } => {
-                if life == self.lives[site.index()] && !self.is_paused(site, event) {
+            Event::Exit { site, incarnation } => {
+                if incarnation == self.incarnations[site.index()] && !self.is_paused(site, event) {
                     self.exit(site);
                 }
             }
-            Event::Timer { site, life, timer } => {
-                if life == self.lives[site.index()] && !self.is_paused(site, event) {
+            Event::Timer { site, incarnation, timer } => {
+                if incarnation == self.incarnations[site.index()] && !self.is_paused(site, event) {
                     self.timer(site, timer);
                 }
             }
@@ -85,7 +85,7 @@ impl Sim<'_> {
         }
     }
 
-    pub(super) fn ask(&mut self, site: SiteId, mode: Mode) {
+    pub(super) fn request(&mut self, site: SiteId, mode: Mode) {
         if self.world.phase(site) != Phase::Idle {
             self.backlog[site.index()].push_back(mode);
             return;
@@ -93,7 +93,7 @@ impl Sim<'_> {
         self.observer.request(site, mode, self.now);
         let step = self.world.request(site, mode);
         self.observer.stamped(site, self.world.state(site).timestamp());
-        self.trace(site, What::Request { mode });
+        self.trace(site, EventKind::Request { mode });
         self.after_step(site, step);
     }
 
@@ -103,20 +103,20 @@ impl Sim<'_> {
             && self.paused[site.index()].is_none()
             && let Some(mode) = self.backlog[site.index()].pop_front()
         {
-            self.ask(site, mode);
+            self.request(site, mode);
         }
     }
 
     pub(super) fn exit(&mut self, site: SiteId) {
         self.observer.exit(site, self.now);
         let step = self.world.release(site);
-        self.trace(site, What::Exit);
+        self.trace(site, EventKind::Exit);
         self.after_step(site, step);
         if self.stop || self.load_is_done() {
             return;
         }
         match self.spec.load {
-            LoadSpec::High => self.plan_ask(self.now, site),
+            LoadSpec::High | LoadSpec::Staggered => self.plan_request(self.now, site),
             LoadSpec::Poisson(_) | LoadSpec::Script => self.serve_backlog(site),
             LoadSpec::Low | LoadSpec::Pairs | LoadSpec::Burst => {}
         }
@@ -142,9 +142,9 @@ impl Sim<'_> {
 
     pub(super) fn deliver(&mut self, place: usize) {
         let flight = self.flights.remove(place);
-        let Flight { from, to, message, word, tokens, fence, sent, piggyback, stamp, .. } = flight;
+        let Flight { from, to, message, kind, tokens, fence, sent, piggyback, stamp, .. } = flight;
         self.tokens_under_way -= i64::from(tokens);
-        self.delivered[word] += 1;
+        self.delivered[kind] += 1;
         self.observer.receive(to, &piggyback);
         let was_idle = self.observer.is_idle();
         let text = self.tracer.is_some().then(|| self.world.message(message).to_string());
@@ -166,7 +166,7 @@ impl Sim<'_> {
     pub(super) fn timer(&mut self, site: SiteId, timer: TimerId) {
         let was_idle = self.observer.is_idle();
         let Some(step) = self.world.timer(site, timer) else { return };
-        self.trace(site, What::Timer);
+        self.trace(site, EventKind::Timer);
         if was_idle {
             self.observer.sent_while_idle(self.world.effects.sends.len(), self.now);
         }
@@ -175,7 +175,7 @@ impl Sim<'_> {
 
     pub(super) fn suspect(&mut self, site: SiteId, suspect: SiteId) {
         let step = self.world.suspect(site, suspect);
-        self.trace(site, What::Suspect { suspect });
+        self.trace(site, EventKind::Suspect { suspect });
         self.after_step(site, step);
     }
 

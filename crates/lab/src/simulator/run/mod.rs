@@ -17,12 +17,12 @@ use crate::simulator::metrics::Measures;
 use crate::simulator::network::Network;
 use crate::simulator::observer::{Observer, Piggyback, Window};
 use crate::simulator::queue::Queue;
-use crate::simulator::spec::{LoadSpec, Scripted, Spec, Which};
+use crate::simulator::spec::{LoadSpec, MessageSelector, Scripted, Spec};
 use crate::simulator::time::Time;
 use crate::simulator::workload::Workload;
 use crate::simulator::world::World;
-use crate::trace::{Sent, Stamp, Tracer, What};
-use lockkeeper_core::{About, Mode, Phase, Setup, Sharing, SiteId, Word};
+use crate::trace::{EventKind, Sent, Stamp, Tracer};
+use lockkeeper_core::{About, MessageKind, Mode, Phase, Setup, Sharing, SiteId};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ struct Flight {
     to: SiteId,
     message: MessageId,
     /// The index of the message's type.
-    word: usize,
+    kind: usize,
     /// Number of tokens in the message.
     tokens: u32,
     /// The sender's fence clock.
@@ -66,9 +66,9 @@ struct Flight {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrive(usize),
-    Ask {
+    Request {
         site: SiteId,
-        life: u32,
+        incarnation: u32,
         mode: Mode,
     },
     /// A request from outside, which queues if the site is busy.
@@ -77,11 +77,11 @@ enum Event {
     },
     Exit {
         site: SiteId,
-        life: u32,
+        incarnation: u32,
     },
     Timer {
         site: SiteId,
-        life: u32,
+        incarnation: u32,
         timer: TimerId,
     },
     Script(usize),
@@ -113,7 +113,7 @@ const PROGRESS_EVERY: u64 = 1 << 16;
 pub struct Sim<'a> {
     spec: &'a Spec,
     about: &'static About,
-    words: &'static [Word],
+    kinds: &'static [MessageKind],
     /// The sentences of the algorithm's rules.
     sentences: Vec<&'static str>,
     script: Vec<Scripted>,
@@ -129,12 +129,12 @@ pub struct Sim<'a> {
     /// Messages that wait for the script to deliver them, oldest first.
     held: Vec<usize>,
     /// The script's instructions for messages not sent yet: a delay, or `None` to lose the message.
-    overrides: Vec<(Which, Option<Time>)>,
+    overrides: Vec<(MessageSelector, Option<Time>)>,
     /// For each paused site, the events that wait for it.
     paused: Vec<Option<Vec<Event>>>,
     busy_until: Vec<Time>,
     /// Number of crashes of each site. Events planned for an earlier incarnation are ignored.
-    lives: Vec<u32>,
+    incarnations: Vec<u32>,
     /// The requests that wait in each site's own queue.
     backlog: Vec<VecDeque<Mode>>,
     now: Time,
@@ -142,7 +142,7 @@ pub struct Sim<'a> {
     /// Number of events in the queue that are not background events.
     foreground: u64,
     last_foreground: Time,
-    asks_planned: u64,
+    requests_planned: u64,
     arrivals_planned: u64,
     /// At high load, the first site to enter stays inside until all other sites' first requests have been
     /// delivered. Otherwise a site that can enter without a message would enter repeatedly before any request
@@ -160,21 +160,22 @@ pub struct Sim<'a> {
 impl<'a> Sim<'a> {
     /// A run in its initial state.
     pub fn new(spec: &'a Spec, algorithm: &dyn Configured, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
-        let setup = Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, ()) };
+        let (holders, clocks) = (spec.holders.clone(), spec.clocks.clone());
+        let setup = Setup { holders, clocks, ..Setup::new(spec.sites, ()) };
         let (mut first_sends, mut first_timers) = (Vec::new(), Vec::new());
         let world = World::new(algorithm, &setup, |site, effects| {
             first_sends.extend(effects.sends.iter().map(|&sent| (site, sent)));
             first_timers.extend(effects.armed.iter().map(|&armed| (site, armed)));
         });
         let algorithm = algorithm.algorithm();
-        let (words, sentences) = (algorithm.words(), algorithm.rules());
+        let (kinds, sentences) = (algorithm.kinds(), algorithm.rules());
         let processes = world.processes();
         let names = Names { sites: spec.sites };
         let window = Window {
             warmup: spec.warmup(),
             entries: spec.entries,
-            whole: !matches!(spec.load, LoadSpec::High | LoadSpec::Poisson(_)),
-            patience: Time::from_ticks(
+            whole: !(spec.load.is_high() || matches!(spec.load, LoadSpec::Poisson(_))),
+            starvation_after: Time::from_ticks(
                 spec.network.delay.typical().ticks().saturating_mul(50 * (spec.sites as u64 + 1)),
             ),
         };
@@ -184,7 +185,7 @@ impl<'a> Sim<'a> {
             script_left: script.len(),
             script,
             workload: Workload::new(spec.load, spec.sites, spec.readers, seed),
-            observer: Observer::new(names, (processes, words.len()), window, world.sharing(), &spec.holders),
+            observer: Observer::new(names, (processes, kinds.len()), window, world.sharing(), &spec.holders),
             detector: Detector::new(spec.detector, processes, seed),
             tracer,
             names,
@@ -194,34 +195,34 @@ impl<'a> Sim<'a> {
             overrides: Vec::new(),
             paused: vec![None; processes],
             busy_until: vec![Time::ZERO; processes],
-            lives: vec![0; processes],
+            incarnations: vec![0; processes],
             backlog: vec![VecDeque::new(); processes],
             now: Time::ZERO,
             events: 0,
             foreground: 0,
             last_foreground: Time::ZERO,
-            asks_planned: 0,
+            requests_planned: 0,
             arrivals_planned: 0,
             first_inside: None,
             events_since_entry: 0,
             tokens_under_way: 0,
-            delivered: vec![0; words.len()],
+            delivered: vec![0; kinds.len()],
             rules: vec![0; sentences.len()],
             stop: false,
             about: algorithm.about(),
-            words,
+            kinds,
             sentences,
             world,
             spec,
         };
         for holder in &spec.holders {
             let fence = sim.world.state(holder.site).fence();
-            sim.trace_bare(holder.site, What::Enter { fence, mode: holder.mode });
+            sim.trace_bare(holder.site, EventKind::Enter { fence, mode: holder.mode });
         }
         for (from, sent) in first_sends {
             if let Some(tracer) = &mut sim.tracer {
                 let sends = [Sent { to: sent.to, message: sim.world.message(sent.message) }];
-                tracer.local(Time::ZERO, from, What::Start, &[], &sends);
+                tracer.local(Time::ZERO, from, EventKind::Start, &[], &sends);
             }
             let fence = sim.world.state(from).fence();
             sim.send(from, fence, sent, None);
@@ -242,6 +243,14 @@ impl<'a> Sim<'a> {
         }
         match self.spec.load {
             LoadSpec::High | LoadSpec::Burst => self.all_sites_request(),
+            LoadSpec::Staggered => {
+                for site in SiteId::all(self.spec.sites) {
+                    let at = self.workload.pause(self.spec.network.delay.typical());
+                    if self.world.phase(site) == Phase::Idle {
+                        self.plan_request(at, site);
+                    }
+                }
+            }
             LoadSpec::Poisson(_) => {
                 for site in SiteId::all(self.spec.sites) {
                     self.plan_arrival(site);
@@ -312,7 +321,7 @@ impl<'a> Sim<'a> {
 
     /// Whether all requests are made and granted, or no further event can matter.
     fn is_over(&self) -> bool {
-        if self.load_is_done() && self.asks_planned == 0 && self.observer.is_idle() && self.is_quiet() {
+        if self.load_is_done() && self.requests_planned == 0 && self.observer.is_idle() && self.is_quiet() {
             return true;
         }
         // A timeout may still cause a suspicion, but only within a bounded time.
@@ -345,20 +354,20 @@ impl<'a> Sim<'a> {
         self.queue.push(at, event);
     }
 
-    fn plan_ask(&mut self, at: Time, site: SiteId) {
+    fn plan_request(&mut self, at: Time, site: SiteId) {
         let mode = self.workload.next_mode();
-        self.plan_ask_in(mode, at, site);
+        self.plan_request_in(mode, at, site);
     }
 
-    fn plan_ask_in(&mut self, mode: Mode, at: Time, site: SiteId) {
-        self.asks_planned += 1;
-        self.plan(at, Event::Ask { site, life: self.lives[site.index()], mode });
+    fn plan_request_in(&mut self, mode: Mode, at: Time, site: SiteId) {
+        self.requests_planned += 1;
+        self.plan(at, Event::Request { site, incarnation: self.incarnations[site.index()], mode });
     }
 
     /// Whether the site that just entered is the first one, and must stay inside until all sites have
     /// requested.
     fn is_held_inside(&self) -> bool {
-        self.spec.load == LoadSpec::High
+        self.spec.load.is_high()
             && self.observer.entries() == 1
             && !self.about.perpetual
             && self.world.sharing() == Sharing::Mutex
@@ -367,7 +376,7 @@ impl<'a> Sim<'a> {
     fn plan_exit(&mut self, site: SiteId) {
         if let Some(cs) = &self.spec.cs {
             let at = self.now + cs.draw(0, 0, self.workload.rng());
-            self.plan(at, Event::Exit { site, life: self.lives[site.index()] });
+            self.plan(at, Event::Exit { site, incarnation: self.incarnations[site.index()] });
         }
     }
 
@@ -380,7 +389,7 @@ impl<'a> Sim<'a> {
     fn all_sites_request(&mut self) {
         for site in SiteId::all(self.spec.sites).filter(|&site| self.world.is_up(site)).collect::<Vec<_>>() {
             if self.world.phase(site) == Phase::Idle || self.events > 0 {
-                self.plan_ask(self.now, site);
+                self.plan_request(self.now, site);
             }
         }
     }
@@ -388,16 +397,16 @@ impl<'a> Sim<'a> {
     /// Performs the actions that wait for a quiet network: at high load, the exit of the first site; at low
     /// load and between bursts, the next request.
     fn when_quiet(&mut self) {
-        if self.first_inside.is_some() && self.flights.is_empty() && self.asks_planned == 0 {
+        if self.first_inside.is_some() && self.flights.is_empty() && self.requests_planned == 0 {
             let first = self.first_inside.take();
             first.into_iter().for_each(|site| self.plan_exit(site));
         }
-        self.ask_at_low_load();
+        self.request_at_low_load();
     }
 
-    fn ask_at_low_load(&mut self) {
+    fn request_at_low_load(&mut self) {
         let waits_for_quiet = matches!(self.spec.load, LoadSpec::Low | LoadSpec::Pairs | LoadSpec::Burst);
-        if !waits_for_quiet || self.asks_planned > 0 || !self.observer.is_idle() || !self.is_quiet() {
+        if !waits_for_quiet || self.requests_planned > 0 || !self.observer.is_idle() || !self.is_quiet() {
             return;
         }
         self.observer.quiet(self.now);
@@ -414,7 +423,7 @@ impl<'a> Sim<'a> {
         } else {
             Time::ZERO
         };
-        self.plan_ask(self.now + pause, site);
+        self.plan_request(self.now + pause, site);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The actions of a script.
 
 use super::{Event, Sim};
-use crate::simulator::spec::{Action, LoadSpec, Which};
+use crate::simulator::spec::{Action, MessageSelector};
 use crate::simulator::world::Step;
-use crate::trace::What;
+use crate::trace::EventKind;
 use lockkeeper_core::{Phase, SiteId};
 
 impl Sim<'_> {
@@ -11,11 +11,11 @@ impl Sim<'_> {
         match action {
             Action::Request(site, mode) => {
                 if self.world.is_up(*site) {
-                    self.plan_ask_in(*mode, self.now, *site);
+                    self.plan_request_in(*mode, self.now, *site);
                 }
             }
             Action::Exit(site) => {
-                let event = Event::Exit { site: *site, life: self.lives[site.index()] };
+                let event = Event::Exit { site: *site, incarnation: self.incarnations[site.index()] };
                 if self.world.phase(*site) == Phase::Inside && !self.is_paused(*site, event) {
                     self.exit(*site);
                 }
@@ -25,22 +25,22 @@ impl Sim<'_> {
             Action::Pause(site) => {
                 if self.world.is_up(*site) && self.paused[site.index()].is_none() {
                     self.paused[site.index()] = Some(Vec::new());
-                    self.trace_bare(*site, What::Pause);
+                    self.trace_bare(*site, EventKind::Pause);
                 }
             }
             Action::Resume(site) => {
                 if let Some(kept) = self.paused[site.index()].take() {
-                    self.trace_bare(*site, What::Resume);
+                    self.trace_bare(*site, EventKind::Resume);
                     for event in kept {
                         self.plan(self.now, event);
                     }
                 }
             }
-            Action::Deliver(which) => match self.take_held(which) {
+            Action::Deliver(selector) => match self.take_held(selector) {
                 Some(place) => self.arrive(place),
-                None => self.say(&format!("(there is no {} under way to deliver)", describe(which))),
+                None => self.say(&selector.not_under_way()),
             },
-            Action::Duplicate(which) => match self.take_held(which) {
+            Action::Duplicate(selector) => match self.take_held(selector) {
                 Some(place) => {
                     let flight = &self.flights[place];
                     let copy = flight.copy(self.world.copy(flight.message));
@@ -48,7 +48,7 @@ impl Sim<'_> {
                     self.held.insert(0, copy);
                     self.arrive(place);
                 }
-                None => self.say(&format!("(there is no {} under way to deliver)", describe(which))),
+                None => self.say(&selector.not_under_way()),
             },
             Action::Suspect(site, suspect) => {
                 if self.world.is_up(*site) {
@@ -63,11 +63,11 @@ impl Sim<'_> {
                 }
             }
             Action::Wake(site, which) => self.wake(*site, *which),
-            Action::Lose(which) => match self.take_held(which) {
+            Action::Lose(selector) => match self.take_held(selector) {
                 Some(place) => self.lose(place),
-                None => self.overrides.push((which.clone(), None)),
+                None => self.overrides.push((selector.clone(), None)),
             },
-            Action::Slow(which, delay) => self.overrides.push((which.clone(), Some(*delay))),
+            Action::Slow(selector, delay) => self.overrides.push((selector.clone(), Some(*delay))),
             Action::Cut(left, right, one_way) => {
                 self.network.cut(left.clone(), right.clone(), *one_way, self.now);
                 let sites = |sites: &[SiteId]| lockkeeper_core::mutex::list(sites, "no site");
@@ -79,7 +79,9 @@ impl Sim<'_> {
                 self.network.heal(left, right, self.now);
                 self.say("the cut heals");
             }
-            Action::Say(text) => self.say(text),
+            Action::Remark(text) => self.say(text),
+            // Scenarios of mutual exclusion have no elections.
+            Action::Campaign(_) => {}
         }
     }
 
@@ -90,18 +92,18 @@ impl Sim<'_> {
         let was_waiting = self.world.phase(site) == Phase::Waiting;
         self.world.crash(site);
         self.observer.crash(site, was_waiting, self.now);
-        self.lives[site.index()] += 1;
+        self.incarnations[site.index()] += 1;
         self.first_inside.take_if(|first| *first == site);
         self.backlog[site.index()].clear();
         // The events that waited during the pause are dropped, since the site has crashed.
         for event in self.paused[site.index()].take().into_iter().flatten() {
             match event {
                 Event::Arrive(place) => self.lose(place),
-                Event::Ask { .. } => self.asks_planned -= 1,
+                Event::Request { .. } => self.requests_planned -= 1,
                 _ => {}
             }
         }
-        self.trace_bare(site, What::Crash);
+        self.trace_bare(site, EventKind::Crash);
         self.detector.crashed(site, self.now);
         for other in SiteId::all(self.world.processes()).filter(|&other| other != site) {
             self.plan_suspicion(other, site);
@@ -121,15 +123,15 @@ impl Sim<'_> {
         }
         self.world.restart(site);
         self.busy_until[site.index()] = self.now;
-        self.trace(site, What::Recover);
+        self.trace(site, EventKind::Recover);
         self.after_step(site, Step::default());
         for other in SiteId::all(self.world.processes()).filter(|&other| other != site) {
             if !self.world.is_up(other) {
                 self.plan_suspicion(site, other);
             }
         }
-        if self.spec.load == LoadSpec::High && site.index() < self.spec.sites && !self.load_is_done() {
-            self.plan_ask(self.now, site);
+        if self.spec.load.is_high() && site.index() < self.spec.sites && !self.load_is_done() {
+            self.plan_request(self.now, site);
         }
     }
 
@@ -140,13 +142,8 @@ impl Sim<'_> {
         }
     }
 
-    pub(super) fn take_held(&mut self, which: &Which) -> Option<usize> {
-        let place = self.held.iter().position(|&place| self.is_meant(which, &self.flights[place]))?;
+    pub(super) fn take_held(&mut self, selector: &MessageSelector) -> Option<usize> {
+        let place = self.held.iter().position(|&place| self.is_meant(selector, &self.flights[place]))?;
         Some(self.held.remove(place))
     }
-}
-
-fn describe(which: &Which) -> String {
-    let name = which.name.as_deref().unwrap_or("message");
-    format!("{name} from {} to {}", which.from, which.to)
 }

@@ -4,7 +4,7 @@ use super::Sim;
 use crate::algorithm::Outgoing;
 use crate::property::{Property, Violation};
 use crate::simulator::world::World;
-use crate::trace::{Sent, What};
+use crate::trace::{EventKind, Sent};
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::{Phase, SiteId};
 use smallvec::SmallVec;
@@ -18,12 +18,12 @@ impl Sim<'_> {
     pub(super) fn watch_for_stalls(&mut self) {
         self.events_since_entry += 1;
         let processes = self.world.processes() as u64;
-        let patience = 1_000_000 + 100 * processes.min(10_000).pow(2);
+        let most_events = 1_000_000 + 100 * processes.min(10_000).pow(2);
         if self.observer.waiting() == 0 {
             self.events_since_entry = 0;
-        } else if self.events_since_entry > patience {
+        } else if self.events_since_entry > most_events {
             let waiting = self.waiting_sites();
-            let what = format!("{patience} events without an entry; {}", self.who_waits_for_whom());
+            let what = format!("{most_events} events without an entry; {}", self.who_waits_for_whom());
             self.violate(Property::NoStarvation, waiting, what);
             self.stop = true;
         }
@@ -89,7 +89,7 @@ impl Sim<'_> {
     }
 
     /// Traces a step with the rules that fired and the messages sent.
-    pub(super) fn trace(&mut self, site: SiteId, what: What<'_>) {
+    pub(super) fn trace(&mut self, site: SiteId, what: EventKind<'_>) {
         if let Some(tracer) = &mut self.tracer {
             let (why, sends) = step_in_words(&self.world, &self.sentences);
             tracer.local(self.now, site, what, &why, &sends);
@@ -97,7 +97,7 @@ impl Sim<'_> {
     }
 
     /// Traces an event that is not a step of the algorithm.
-    pub(super) fn trace_bare(&mut self, site: SiteId, what: What<'_>) {
+    pub(super) fn trace_bare(&mut self, site: SiteId, what: EventKind<'_>) {
         if let Some(tracer) = &mut self.tracer {
             tracer.local(self.now, site, what, &[], &[]);
         }

@@ -43,7 +43,7 @@ impl Dijkstra {
 impl Program for Dijkstra {
     fn registers(&self) -> Vec<Register> {
         let last = self.processes as u8 - 1;
-        let k = Register { name: "k".into(), most: last, initial: 0 };
+        let k = Register::new("k", last, 0);
         array("b", self.processes, 1, 1).chain(array("c", self.processes, 1, 1)).chain([k]).collect()
     }
 

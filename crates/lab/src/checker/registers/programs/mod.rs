@@ -1,19 +1,33 @@
 //! The algorithms as programs over registers: the same lines as in `crates/shared-memory`, one access per
-//! step.
+//! step. Processes of a program never give up.
 
 mod bakery;
 mod black_white;
+mod clh;
 mod dijkstra;
+mod eisenberg_mcguire;
+mod filter;
+mod mcs;
+mod peterson;
+mod szymanski;
+mod ticket;
 
 pub(super) use bakery::Bakery;
 pub(super) use black_white::BlackWhite;
+pub(super) use clh::Clh;
 pub(super) use dijkstra::Dijkstra;
+pub(super) use eisenberg_mcguire::EisenbergMcGuire;
+pub(super) use filter::Filter;
+pub(super) use mcs::Mcs;
+pub(super) use peterson::Peterson;
+pub(super) use szymanski::Szymanski;
+pub(super) use ticket::Ticket;
 
 use super::machine::Register;
 
 /// One register for each process, such as `number[1]` to `number[3]`.
 fn array(name: &str, processes: usize, most: u8, initial: u8) -> impl Iterator<Item = Register> {
-    (1..=processes).map(move |process| Register { name: format!("{name}[{process}]"), most, initial })
+    (1..=processes).map(move |process| Register::new(format!("{name}[{process}]"), most, initial))
 }
 
 /// The first process that is not `me`.

@@ -88,11 +88,11 @@ impl Canvas {
     }
 
     /// The mark of an algorithm.
-    pub fn mark(&mut self, look: Look, [x, y]: [f64; 2]) {
+    pub fn mark(&mut self, style: PlotStyle, [x, y]: [f64; 2]) {
         let r = 6.0;
-        let hollow = if look.shape >= 5 { " hollow" } else { "" };
-        let class = format!("{} mark{hollow}", look.family);
-        let _ = match look.shape % 5 {
+        let hollow = if style.shape >= 5 { " hollow" } else { "" };
+        let class = format!("{} mark{hollow}", style.family);
+        let _ = match style.shape % 5 {
             0 => writeln!(self.svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\"/>"),
             shape => {
                 let corners: &[[f64; 2]] = match shape {
@@ -126,15 +126,15 @@ impl Canvas {
     }
 
     /// Labels at the right ends of lines, moved apart where they would overlap, each connected to its line.
-    pub fn labels(&mut self, frame: &Frame, labels: &[(Option<Look>, f64, String)]) {
-        let mut sorted: Vec<&(Option<Look>, f64, String)> = labels.iter().collect();
+    pub fn labels(&mut self, frame: &Frame, labels: &[(Option<PlotStyle>, f64, String)]) {
+        let mut sorted: Vec<&(Option<PlotStyle>, f64, String)> = labels.iter().collect();
         sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
         let places = apart(&sorted.iter().map(|label| label.1).collect::<Vec<_>>(), frame.top, frame.bottom);
-        for ((look, y, text), place) in sorted.into_iter().zip(places) {
+        for ((style, y, text), place) in sorted.into_iter().zip(places) {
             let x = frame.right + 34.0;
             self.path("leader", &[[frame.right + 4.0, *y], [frame.right + 22.0, place], [x - 8.0, place]]);
-            if let Some(look) = look {
-                self.mark(*look, [x, place]);
+            if let Some(style) = style {
+                self.mark(*style, [x, place]);
             }
             self.text("label", "start", [x + 14.0, place + 5.0], text);
         }
@@ -157,7 +157,7 @@ impl Canvas {
 
 /// The appearance of an algorithm in all plots.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct PlotStyle {
     /// Its colour.
     pub family: Family,
     /// Its shape, from 0.

@@ -1,7 +1,7 @@
 //! Messages per entry over the number of sites.
 
 use super::canvas::{Canvas, Frame, HEIGHT, Scale, WIDTH};
-use super::{Plot, families, look};
+use super::{Plot, families, style};
 use crate::comparison::table::{Comparison, Row, number};
 
 /// The intersection of 3√N and 2(N−1): 3·2 = 2·3.
@@ -49,14 +49,14 @@ pub fn draw(comparison: &Comparison, load: &str) -> Option<Plot> {
             with.map(|(n, value)| frame.point((x, n), (y, value))).collect()
         };
         let measured = points(|row| row.messages_per_entry);
-        let look = look(algorithm);
-        canvas.path(&format!("{} line", look.family), &measured);
+        let style = style(algorithm);
+        canvas.path(&format!("{} line", style.family), &measured);
         canvas.path("formula", &points(|row| row.formula_value));
-        measured.iter().for_each(|&point| canvas.mark(look, point));
+        measured.iter().for_each(|&point| canvas.mark(style, point));
         let end = of_it.iter().rev().find_map(|row| positive(row.messages_per_entry));
         match measured.last().zip(end) {
             Some((point, end)) => {
-                labels.push((Some(look), point[1], format!("{algorithm}\u{2002}{}", number(Some(end), 1))))
+                labels.push((Some(style), point[1], format!("{algorithm}\u{2002}{}", number(Some(end), 1))))
             }
             None => missing.push(algorithm),
         }

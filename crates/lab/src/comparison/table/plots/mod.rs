@@ -10,7 +10,7 @@ pub use study::Study;
 
 use super::{Comparison, Sweep};
 use crate::simulator::runner::{Error, Progress};
-use canvas::Look;
+use canvas::PlotStyle;
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::registry;
 
@@ -37,16 +37,16 @@ pub fn plots(sweep: &Sweep, comparison: &Comparison, progress: &Progress) -> Res
 }
 
 /// The appearance of an algorithm: its family's colour, and a shape that is unique in its family.
-fn look(algorithm: &str) -> Look {
+fn style(algorithm: &str) -> PlotStyle {
     let family = registry::find(algorithm).map_or(Family::Coordinator, |entry| entry.about.family);
     let alike = registry::ALL.iter().filter(|entry| entry.about.family == family);
     let shape = alike.take_while(|entry| entry.about.slug != algorithm).count();
-    Look { family, shape: shape % 10 }
+    PlotStyle { family, shape: shape % 10 }
 }
 
 /// The families of some algorithms, each once, in order.
 fn families<'a>(algorithms: impl Iterator<Item = &'a str>) -> Vec<Family> {
-    let there: Vec<Family> = algorithms.map(|algorithm| look(algorithm).family).collect();
+    let there: Vec<Family> = algorithms.map(|algorithm| style(algorithm).family).collect();
     let all = [Family::Coordinator, Family::Permission, Family::Token, Family::Quorum];
     all.into_iter().filter(|family| there.contains(family)).collect()
 }

@@ -1,7 +1,7 @@
 //! Plots with one row for each algorithm: the distribution of response times, and fairness.
 
 use super::canvas::{Canvas, Frame, HEIGHT, Scale, WIDTH};
-use super::{Plot, Study, families, look};
+use super::{Plot, Study, families, style};
 use crate::comparison::table::number;
 
 const TOP: f64 = 150.0;
@@ -38,14 +38,14 @@ pub fn responses(study: &Study) -> Plot {
     canvas.text("tick", "start", [frame.right + 16.0, frame.top - 8.0], "median; 99 %");
     for (index, (subject, quantiles)) in subjects.iter().enumerate() {
         let y = row(index, subjects.len());
-        let look = look(&subject.algorithm);
-        let class = look.family.to_string();
+        let style = style(&subject.algorithm);
+        let class = style.family.to_string();
         let at = quantiles.at.map(|time| frame.x(x, time.max(least * 0.8)));
         canvas.text("label", "end", [LEFT - 16.0, y + 5.0], &subject.algorithm);
         canvas.segment(&format!("{class} line"), [at[0], y], [at[4], y]);
         canvas.segment(&format!("{class} line"), [at[5], y - 7.0], [at[5], y + 7.0]);
         canvas.bar(&class, [at[1], at[3]], y, 14.0);
-        canvas.mark(super::canvas::Look { shape: 5, ..look }, [at[2], y]);
+        canvas.mark(super::canvas::PlotStyle { shape: 5, ..style }, [at[2], y]);
         let text = format!("{}; {}", number(Some(quantiles.at[2]), 1), number(Some(quantiles.at[5]), 1));
         canvas.text("tick", "start", [frame.right + 16.0, y + 5.0], &text);
     }
@@ -78,11 +78,11 @@ pub fn fairness(study: &Study) -> Plot {
     canvas.text("tick", "middle", [line, frame.top - 8.0], "N−1: each other site once");
     for (index, (subject, (bypass, jain))) in subjects.iter().enumerate() {
         let y = row(index, subjects.len());
-        let look = look(&subject.algorithm);
+        let style = style(&subject.algorithm);
         let end = frame.x(x, *bypass as f64);
         canvas.text("label", "end", [LEFT - 16.0, y + 5.0], &subject.algorithm);
-        canvas.segment(&format!("{} line", look.family), [frame.left, y], [end, y]);
-        canvas.mark(look, [end, y]);
+        canvas.segment(&format!("{} line", style.family), [frame.left, y], [end, y]);
+        canvas.mark(style, [end, y]);
         canvas.text("tick", "start", [end + 14.0, y + 5.0], &bypass.to_string());
         canvas.text("tick", "start", [frame.right + 16.0, y + 5.0], &format!("{jain:.4}"));
     }

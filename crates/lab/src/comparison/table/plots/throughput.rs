@@ -1,7 +1,7 @@
 //! Throughput over load.
 
 use super::canvas::{Canvas, Frame, HEIGHT, Scale, WIDTH};
-use super::{Plot, Study, families, look};
+use super::{Plot, Study, families, style};
 use crate::comparison::table::number;
 
 /// Draws the throughput under random requests. Each line bends at the load that its algorithm cannot serve.
@@ -30,14 +30,14 @@ pub fn draw(study: &Study) -> Plot {
 
     let mut labels = Vec::new();
     for (index, (subject, curve)) in subjects.iter().enumerate() {
-        let look = look(&subject.algorithm);
+        let style = style(&subject.algorithm);
         let points: Vec<[f64; 2]> =
             curve.iter().map(|&(load, entries)| frame.point((x, load), (y, entries))).collect();
         // The first line is the widest, so that lines which coincide all remain visible.
         let width = 8.5 - 6.0 * index as f64 / (subjects.len().max(2) - 1) as f64;
-        canvas.wide_path(&format!("{} line", look.family), width, &points);
+        canvas.wide_path(&format!("{} line", style.family), width, &points);
         if let Some((point, (_, entries))) = points.last().zip(curve.last()) {
-            labels.push((Some(look), point[1], format!("{}\u{2002}{entries:.2}", subject.algorithm)));
+            labels.push((Some(style), point[1], format!("{}\u{2002}{entries:.2}", subject.algorithm)));
         }
     }
     canvas.labels(&frame, &labels);
