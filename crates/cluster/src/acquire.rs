@@ -78,7 +78,7 @@ impl Acquire {
             Err(Ended::Busy) => return Ok(None),
             Err(_) => {}
         }
-        // The lock may be free at another member: ask with the time of a round trip.
+        // The lock may be free at another member: wait for one round trip.
         let round_trip = self.round_trip;
         Ok(self.request(Some(round_trip)).await?.ok())
     }
@@ -173,7 +173,7 @@ enum Attempt {
 fn refuse(how: Ended, name: &str) -> Result<Attempt> {
     match how {
         Ended::Refused => Err(OptionError::Mode { name: name.to_string() }.into()),
-        Ended::Full { limit } => Err(Error::Unavailable(format!(
+        Ended::Full { limit } => Err(Error::LimitExceeded(format!(
             "`{name}` is refused: the clients of this member use {limit} different locks, as many as it serves at a time; \
              release some, or ask another member"
         ))),

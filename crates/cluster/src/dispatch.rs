@@ -1,8 +1,8 @@
 //! Dispatches incoming messages to the member or to consensus, and gives consensus access to its peers.
 
-use crate::consensus::{Consensus, PendingReply, QueryFailed, QueryTransport};
 use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
+use lockkeeper_consensus::{Consensus, PendingReply, QueryFailed, QueryTransport};
 use lockkeeper_member::{Acquisition, ClusterSettings, LockName, MemberId};
 use serde::{Deserialize, Serialize};
 use std::pin::Pin;
@@ -14,12 +14,12 @@ use std::time::Duration;
 pub(crate) enum MemberQuery {
     /// A message between the consensus instances of two members.
     Consensus(Vec<u8>),
-    /// Revokes this acquisition's hold on this lock, on behalf of an operator. The receiver is the member of the
-    /// client.
-    Revoke(LockName, Acquisition),
+    /// Revokes this acquisition's hold on this lock, on behalf of the operator of this name. The receiver is the member
+    /// of the client.
+    Revoke(LockName, Acquisition, String),
     /// A query between the applications that embed the members. Its bytes are opaque here.
     User(Vec<u8>),
-    /// Asks the leader to decide these settings. The answer is an error text, empty on success.
+    /// Requests the leader to decide these settings. The answer is an error text, empty on success.
     Change(ClusterSettings),
 }
 
@@ -66,9 +66,9 @@ impl net::Handler for Dispatcher {
                     Some(consensus) => consensus.handle_query(from, &query).await,
                     None => Vec::new(),
                 },
-                Ok(MemberQuery::Revoke(lock, acquisition)) => {
+                Ok(MemberQuery::Revoke(lock, acquisition, by)) => {
                     if let Some(engine) = engine {
-                        engine.revoke(lock, acquisition);
+                        engine.revoke(lock, acquisition, by);
                     }
                     Vec::new()
                 }
@@ -84,7 +84,7 @@ impl net::Handler for Dispatcher {
                     None => Vec::new(),
                 },
                 Err(error) => {
-                    tracing::warn!(%from, %error, "a question cannot be read");
+                    tracing::warn!(%from, %error, "a query cannot be read");
                     Vec::new()
                 }
             }

@@ -1,11 +1,11 @@
 //! The interface between the API and a member, independent of the algorithm.
 
-use crate::consensus::Consensus;
 use crate::error::Result;
 use crate::local::{AdoptedHold, HoldState, RequestOutcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::not_serving::NotServing;
+use lockkeeper_consensus::Consensus;
 use lockkeeper_member::{
     Acquisition, ClusterSettings, Ended, Fence, LockList, LockMode, LockName, LockRequest, LockStatus,
     MemberId, NoFence, Node, PortEvent, Proof, Query, Reply, SessionId, SettingsError, ToClient, ToMember,
@@ -77,20 +77,10 @@ pub(crate) trait LocalSessions: Send + Sync {
     fn release(&self, client: u64, number: u64) -> Option<HoldState>;
     /// The state of a hold at this moment.
     fn hold_state(&self, client: u64, number: u64) -> HoldState;
-    /// The time, on the lease clock, until which third parties may rely on a hold.
-    fn promised_until_ns(&self, client: u64, number: u64) -> u64;
-    /// Asks for a record of a hold with this payload, or changes the payload. Returns `false` if it is not held.
-    fn record(&self, client: u64, number: u64, ttl: Duration, payload: Vec<u8>) -> bool;
-    /// Whether the record of a hold is committed, with its present payload.
-    fn is_recorded(&self, client: u64, number: u64) -> bool;
-    /// Promises a recorded hold for this time from now on. Returns `false` if it is not recorded, or the member cannot.
-    fn promise(&self, client: u64, number: u64, ttl: Duration) -> bool;
+    /// The operator that has revoked a hold.
+    fn revoker(&self, client: u64, number: u64) -> Option<String>;
     /// Whether a release of this client is not acknowledged yet.
     fn is_releasing(&self, client: u64) -> bool;
-    /// The holds that this member has adopted since the last call.
-    fn take_adopted(&self) -> Vec<AdoptedHold>;
-    /// Notifies when there are adopted holds.
-    fn adoptions(&self) -> watch::Receiver<u64>;
     /// Draws a further fence for an exclusive hold.
     fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence>;
     /// Notifies when a hold of this client may have been lost.
@@ -99,6 +89,27 @@ pub(crate) trait LocalSessions: Send + Sync {
     fn expiring(&self) -> watch::Receiver<u64>;
     /// The reason why the member grants no locks at the moment. `None` if it does.
     fn not_serving(&self) -> Option<NotServing>;
+}
+
+/// Calls that record holds of clients in this process, so that they outlive the member, and that take over the recorded
+/// holds of other members. Daemons make them.
+pub(crate) trait RecordedHolds: LocalSessions {
+    /// The time, on the lease clock, until which third parties may rely on a hold.
+    fn promised_until_ns(&self, client: u64, number: u64) -> u64;
+    /// Requests a record of a hold with this payload, or changes the payload. Returns `false` if it is not held.
+    fn record(&self, client: u64, number: u64, ttl: Duration, payload: Vec<u8>) -> bool;
+    /// Marks a hold as detached, with a deadline for lists, and records it at once.
+    fn detach_hold(&self, client: u64, number: u64, until_ms: Option<u64>);
+    /// Whether the table of recorded holds has no room for a hold.
+    fn is_record_unfit(&self, client: u64, number: u64) -> bool;
+    /// Whether the record of a hold is committed, with its present payload.
+    fn is_recorded(&self, client: u64, number: u64) -> bool;
+    /// Promises a recorded hold for this time from now on. Returns `false` if it is not recorded, or the member cannot.
+    fn promise(&self, client: u64, number: u64, ttl: Duration) -> bool;
+    /// The holds that this member has adopted since the last call.
+    fn take_adopted(&self) -> Vec<AdoptedHold>;
+    /// Notifies when there are adopted holds.
+    fn adoptions(&self) -> watch::Receiver<u64>;
 }
 
 /// The identity of a client outside of this process. It is the same at every member, so that any of them can carry the
@@ -142,8 +153,8 @@ pub(crate) trait LockTable: Send + Sync {
 
 /// Calls of operators: the state of the member, its settings, revocations, its planned leave.
 pub(crate) trait Operations: Send + Sync {
-    /// Revokes the hold of a client of this member.
-    fn revoke(&self, lock: LockName, acquisition: Acquisition);
+    /// Revokes the hold of a client of this member, for the operator of this name.
+    fn revoke(&self, lock: LockName, acquisition: Acquisition, by: String);
     /// The settings of the newest view that the member knows.
     fn settings(&self) -> ClusterSettings;
     /// Proposes a view with these settings if this member leads. The error contains the reason for a rejection.
@@ -178,12 +189,13 @@ pub(crate) trait Environment: Send + Sync {
 
 /// A running member, independent of its algorithm. Each supertrait has one audience; a caller that needs only one of
 /// them takes a reference to that trait.
-pub(crate) trait Engine: LocalSessions + RemoteClients + LockTable + Operations + Environment {}
+pub(crate) trait Engine: RecordedHolds + RemoteClients + LockTable + Operations + Environment {}
 
-impl<T: LocalSessions + RemoteClients + LockTable + Operations + Environment> Engine for T {}
+impl<T: RecordedHolds + RemoteClients + LockTable + Operations + Environment> Engine for T {}
 
 /// The state of a member, for display and for callers that wait for it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MemberStatus {
     /// The member's id and incarnation.
     pub node: Node,

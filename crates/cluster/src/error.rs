@@ -35,6 +35,9 @@ pub enum Error {
     /// The member has stopped.
     #[error("this member has stopped: {0}")]
     Stopped(String),
+    /// A limit of the member is reached.
+    #[error("{0}")]
+    LimitExceeded(String),
     /// The disk, the network or a peer failed.
     #[error("{0}")]
     Unavailable(String),
@@ -62,7 +65,7 @@ pub enum OptionError {
     /// The acquisition to revoke is not a hold on the lock.
     #[error("{acquisition} does not hold `{lock}` at any member that answers")]
     NotHeld {
-        /// The acquisition.
+        /// The acquisition that was to be revoked.
         acquisition: Acquisition,
         /// The lock's name.
         lock: String,
@@ -88,9 +91,9 @@ impl From<crate::net::Error> for Error {
     }
 }
 
-impl From<crate::consensus::Error> for Error {
-    fn from(error: crate::consensus::Error) -> Self {
-        use crate::consensus::Error as Consensus;
+impl From<lockkeeper_consensus::Error> for Error {
+    fn from(error: lockkeeper_consensus::Error) -> Self {
+        use lockkeeper_consensus::Error as Consensus;
         match error {
             Consensus::Settings(why) => Self::Config(ConfigError::Consensus(why)),
             Consensus::Stopped(_) => Self::Stopped(error.to_string()),

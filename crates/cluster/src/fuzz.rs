@@ -2,8 +2,9 @@
 //!
 //! The targets are in `/fuzz`. The tests below run the same functions on the seeds and on random mutations of them.
 
-pub use crate::consensus::fuzz as consensus;
 pub use crate::net::fuzz as net;
+#[cfg(feature = "fuzzing")]
+pub use lockkeeper_consensus::fuzz as consensus;
 
 #[cfg(test)]
 mod tests {
@@ -12,10 +13,5 @@ mod tests {
     #[test]
     fn bytes_of_a_connection_never_panic_and_memory_is_bounded_by_them() {
         mutation::run(&super::net::seeds(), super::net::connection);
-    }
-
-    #[test]
-    fn queries_about_consensus_never_panic() {
-        mutation::run(&super::consensus::seeds(), super::consensus::message);
     }
 }

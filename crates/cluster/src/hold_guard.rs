@@ -1,8 +1,8 @@
 //! [`HoldGuard`]: a hold on a lock.
 
-use crate::engine::LocalSessions;
+use crate::engine::RecordedHolds;
 use crate::error::{Error, Result};
-use crate::local::HoldState;
+use crate::local::{FORCED_RELEASE, HoldState, LEASE_RAN_OUT};
 use lockkeeper_member::{Acquisition, Fence, NoFence};
 use lockkeeper_system::lease_clock::now_ns;
 use std::any::Any;
@@ -13,9 +13,31 @@ use std::time::Duration;
 /// The reason why a hold that another member has adopted is lost here.
 const MOVED: &str = "another member has adopted it";
 
+/// The first part of the reason for the loss of a hold that an operator has revoked; the operator's name follows.
+const FORCED_RELEASE_BY: &str = "forced release by ";
+
+/// The reason for the warning that the member's lease is about to end.
+const NOT_RENEWED: &str = "the lease is about to run out: it was not renewed in time";
+
+/// Whether a hold was lost because its member could not renew its lease, according to the reason of its
+/// [loss](HoldGuard::losing).
+pub fn is_expiry(loss: &str) -> bool {
+    [NOT_RENEWED, LEASE_RAN_OUT].contains(&loss)
+}
+
+/// Whether a hold was revoked, according to the reason of its [loss](HoldGuard::losing).
+pub fn is_revocation(loss: &str) -> bool {
+    loss == FORCED_RELEASE || revoker_in(loss).is_some()
+}
+
+/// The operator that has revoked a hold, according to the reason of its [loss](HoldGuard::losing).
+pub fn revoker_in(loss: &str) -> Option<&str> {
+    loss.strip_prefix(FORCED_RELEASE_BY)
+}
+
 /// A session of a client with the member in its own process. It is closed when its last handle is dropped.
 pub(crate) struct LocalSession {
-    pub engine: Arc<dyn LocalSessions>,
+    pub engine: Arc<dyn RecordedHolds>,
     /// Keeps the member running for as long as a session exists.
     pub _member: Arc<dyn Any + Send + Sync>,
     pub client: u64,
@@ -60,7 +82,14 @@ impl HoldGuard {
 
     /// Time for which no conflicting request can be granted, even if the lease is not renewed.
     pub fn valid_for(&self) -> Duration {
-        match self.hold_state() {
+        self.validity()()
+    }
+
+    /// A function that returns [`valid_for`](Self::valid_for) at the time of its call, and does not borrow the guard. Once
+    /// the lock is released, it returns zero.
+    pub fn validity(&self) -> impl Fn() -> Duration + Send + Sync + use<> {
+        let (session, number) = (self.session.clone(), self.number);
+        move || match session.engine.hold_state(session.client, number) {
             HoldState::Until(until_ns) | HoldState::Recorded(until_ns) => {
                 Duration::from_nanos(until_ns.saturating_sub(now_ns()))
             }
@@ -77,12 +106,25 @@ impl HoldGuard {
         }
     }
 
-    /// Asks for a record of the hold, so that it outlives this member: if the member crashes or leaves, another one
+    /// Requests a record of the hold, so that it outlives this member: if the member crashes or leaves, another one
     /// adopts the hold, and its process takes it over with the payload ([`Member::take_adopted`](crate::Member)). The
-    /// record is written after a moment, since short holds need none. A later call changes the payload. Returns `false` if
-    /// the hold is lost, or the payload is empty or longer than [`LONGEST_PAYLOAD`](crate::LONGEST_PAYLOAD).
+    /// record is written after a moment, since short holds need none. A later call changes the payload. Returns `false`
+    /// if the hold is lost, or the payload is empty or longer than [`LONGEST_PAYLOAD`](crate::LONGEST_PAYLOAD).
     pub fn record(&self, ttl: Duration, payload: Vec<u8>) -> bool {
         self.session.engine.record(self.session.client, self.number, ttl, payload)
+    }
+
+    /// Marks the hold as detached: it belongs to an owner without a process, and the caller ends it at this deadline
+    /// (milliseconds of Unix time), which lists show. `None`: it is not detached any more. A hold with a
+    /// [payload](Self::record) is recorded at once.
+    pub fn detach(&self, until_ms: Option<u64>) {
+        self.session.engine.detach_hold(self.session.client, self.number, until_ms);
+    }
+
+    /// Whether the table of recorded holds has no room for this one, or for its present payload. The member tries again
+    /// after a while; until then the hold does not outlive it.
+    pub fn is_record_unfit(&self) -> bool {
+        self.session.engine.is_record_unfit(self.session.client, self.number)
     }
 
     /// Whether the hold outlives this member: its record is committed, with its present payload.
@@ -170,16 +212,20 @@ impl HoldGuard {
                 changes.mark_unchanged();
                 expiring.mark_unchanged();
                 let left_ns = match session.engine.hold_state(session.client, number) {
-                    HoldState::Lost(why) => return String::from(why),
+                    HoldState::Lost(why) => {
+                        let revoker = session.engine.revoker(session.client, number);
+                        return revoker
+                            .map_or_else(|| String::from(why), |by| format!("{FORCED_RELEASE_BY}{by}"));
+                    }
                     HoldState::Moved => return String::from(MOVED),
-                    // It does not end with the member's lease.
+                    // A recorded hold does not end with the member's lease.
                     HoldState::Recorded(_) => u64::MAX,
                     HoldState::Until(until_ns) => {
                         until_ns.saturating_sub(now_ns()).saturating_sub(session.margin_ns)
                     }
                 };
                 if left_ns == 0 {
-                    return String::from("the lease is about to run out: it was not renewed in time");
+                    return String::from(NOT_RENEWED);
                 }
                 tokio::select! {
                     _ = changes.changed() => {}

@@ -1,9 +1,10 @@
 //! [`JoinToken`]: the secret that all members of one cluster share.
 
+use lockkeeper_files::Unprotected;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The prefix of every token, by which people and secret scanners recognise one.
@@ -12,7 +13,8 @@ const BYTES: usize = 32;
 
 /// The secret that all members of one cluster share. A process without it can neither join nor connect as a member.
 ///
-/// As text it is `lkjoin_` and 64 hexadecimal digits. Files with it are readable only by their owner.
+/// As text it is `lkjoin_` and 64 hexadecimal digits. Files with it are readable only by their owner, or belong to root
+/// and are readable by its group too.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken([u8; BYTES]);
 
@@ -33,13 +35,13 @@ pub enum JoinTokenError {
     /// The text of a file is not a token.
     #[error("{path}: {}", Self::Malformed)]
     MalformedFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A file cannot be read.
     #[error("cannot read the join token in {path}: {source}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -47,7 +49,7 @@ pub enum JoinTokenError {
     /// A file cannot be written.
     #[error("cannot write a join token to {path}: {source}")]
     Write {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -58,9 +60,9 @@ pub enum JoinTokenError {
          may have read it, make a new one for all members"
     )]
     NotSecret {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// The mode of the file.
         mode: u32,
     },
 }
@@ -90,17 +92,18 @@ impl JoinToken {
         Ok(Self(bytes))
     }
 
-    /// Reads the token from a file. Rejects a file that other users may read or write.
+    /// Reads the token from a file. Rejects a file that other users may read or write, by the rule for all secrets
+    /// ([`lockkeeper_files::read_secret`]).
     pub fn read(path: &Path) -> Result<Self, JoinTokenError> {
-        let cannot = |source| JoinTokenError::Read { path: path.to_path_buf(), source };
-        let file = File::open(path).map_err(cannot)?;
-        let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(JoinTokenError::NotSecret { path: path.to_path_buf(), mode });
-        }
-        let mut text = String::new();
-        // A token is short. The limit avoids reading a large file that was given by mistake.
-        file.take(1024).read_to_string(&mut text).map_err(cannot)?;
+        let text = lockkeeper_files::read_secret_text(path).map_err(|source| {
+            let reason = source.get_ref().and_then(|reason| reason.downcast_ref::<Unprotected>());
+            match reason {
+                Some(&Unprotected::Secret { mode }) => {
+                    JoinTokenError::NotSecret { path: path.to_path_buf(), mode }
+                }
+                _ => JoinTokenError::Read { path: path.to_path_buf(), source },
+            }
+        })?;
         Self::parse(&text).map_err(|error| match error {
             JoinTokenError::Malformed => JoinTokenError::MalformedFile { path: path.to_path_buf() },
             other => other,
@@ -148,7 +151,7 @@ impl fmt::Debug for JoinToken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn a_token_is_read_as_it_was_written_and_is_never_shown_by_debug() {

@@ -16,6 +16,11 @@ use tracing::Span;
 /// Maximum number of ended acquisitions that a session remembers, if it has fewer open ones than that.
 const MOST_ENDED: usize = 64;
 
+/// The reason for the loss of a hold whose member had no lease for a time.
+pub(crate) const LEASE_RAN_OUT: &str = "the lease ran out";
+/// The reason for the loss of a hold that was revoked.
+pub(crate) const FORCED_RELEASE: &str = "it was taken back by force, or held for too long";
+
 /// Time before the end of a lease at which holders are warned: a fifth of the lease.
 pub(crate) fn warning_margin_ns(lease_ns: u64) -> u64 {
     lease_ns / 5
@@ -55,6 +60,9 @@ struct LocalHold {
     moved: bool,
     /// The end of the last promise that outlives the member's lease; 0 if there was none.
     promised_until_ns: u64,
+    /// The time until which a third party may rely on a promise of the member that had the hold before; 0 if this
+    /// member has not adopted it.
+    owed_until_ns: u64,
 }
 
 /// A hold that this member has adopted.
@@ -120,6 +128,8 @@ pub(crate) struct LocalClient {
     releasing: BTreeSet<u64>,
     /// Notifies tasks that watch a hold that something was lost.
     changes: watch::Sender<()>,
+    /// The operators that have revoked holds.
+    revoked_by: BTreeMap<u64, String>,
     /// Number of acquisitions that have ended since the session last discarded ended ones.
     ended: usize,
     lost: Option<&'static str>,
@@ -141,6 +151,7 @@ impl LocalClient {
             held: BTreeMap::new(),
             releasing: BTreeSet::new(),
             changes: watch::Sender::new(()),
+            revoked_by: BTreeMap::new(),
             ended: 0,
             lost: None,
         }
@@ -158,6 +169,12 @@ impl LocalClient {
                 hold.recorded = true;
             }
             self.changes.send_replace(());
+            return false;
+        }
+        if let ToClient::RevokedBy { number, by } = message {
+            if self.held.contains_key(&number) {
+                self.revoked_by.insert(number, by);
+            }
             return false;
         }
         let (ToClient::Granted { number, .. } | ToClient::Ended { number, .. }) = message else {
@@ -239,16 +256,28 @@ impl LocalClient {
             recorded: false,
             moved: false,
             promised_until_ns: 0,
+            owed_until_ns: 0,
         };
         self.held.insert(number, hold);
     }
 
-    /// Adds a hold of this session that the member has adopted.
-    pub fn adopt(&mut self, lease: LocalLease, number: u64, fence: Option<Fence>) {
+    /// Adds a hold of this session that the member has adopted. The member that had it before may have promised it for
+    /// its time to live, `ttl_ns`. On this member's clock, that promise may last until `owed_until_ns`, because the two
+    /// clocks drift. This member reports no more than the time to live: one that adopts the hold after it adds only the
+    /// drift between two clocks.
+    pub fn adopt(
+        &mut self,
+        lease: LocalLease,
+        number: u64,
+        fence: Option<Fence>,
+        (ttl_ns, owed_until_ns): (u64, u64),
+    ) {
         self.session.restore(number, fence);
         self.hold(lease, number);
         if let Some(hold) = self.held.get_mut(&number) {
             hold.recorded = true;
+            hold.promised_until_ns = lease.now_ns.saturating_add(ttl_ns);
+            hold.owed_until_ns = owed_until_ns;
         }
     }
 
@@ -259,14 +288,20 @@ impl LocalClient {
         true
     }
 
+    /// The operator that has revoked a hold.
+    pub fn revoker(&self, number: u64) -> Option<String> {
+        self.revoked_by.get(&number).cloned()
+    }
+
     /// Whether a hold is recorded.
     pub fn is_recorded(&self, number: u64) -> bool {
         self.held.get(&number).is_some_and(|hold| hold.recorded)
     }
 
-    /// The end of the last promise of a hold that outlives the member's lease.
+    /// The end of the last promise of a hold that outlives the member's lease, by this member or the one that had it
+    /// before.
     pub fn promised_until_ns(&self, number: u64) -> u64 {
-        self.held.get(&number).map_or(0, |hold| hold.promised_until_ns)
+        self.held.get(&number).map_or(0, |hold| hold.promised_until_ns.max(hold.owed_until_ns))
     }
 
     /// Whether a release is not acknowledged: the end of the record is not committed.
@@ -285,6 +320,7 @@ impl LocalClient {
         self.waiting.remove(&number);
         let state = self.hold_state(lease, number);
         let hold = self.held.remove(&number);
+        self.revoked_by.remove(&number);
         self.session.release(number);
         if hold.as_ref().is_some_and(|hold| hold.recorded && !hold.moved) {
             self.releasing.insert(number);
@@ -309,10 +345,10 @@ impl LocalClient {
                 }
                 Some(hold) if hold.lease == lease.number && lease.runs() => HoldState::Until(lease.until_ns),
                 Some(hold) if hold.lease != lease.number => HoldState::Lost(lease.ended),
-                _ => HoldState::Lost("the lease ran out"),
+                _ => HoldState::Lost(LEASE_RAN_OUT),
             },
-            Some(_) => HoldState::Lost("it was taken back by force, or held for too long"),
-            None => HoldState::Lost(self.lost.unwrap_or("the lease ran out")),
+            Some(_) => HoldState::Lost(FORCED_RELEASE),
+            None => HoldState::Lost(self.lost.unwrap_or(LEASE_RAN_OUT)),
         }
     }
 

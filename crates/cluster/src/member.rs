@@ -2,7 +2,6 @@
 
 use crate::acquire::Acquire;
 use crate::config::{Config, ConfigError};
-use crate::consensus::Consensus;
 use crate::dispatch::{ConsensusTransport, Dispatcher, MemberQuery, QueryHandler};
 use crate::driver::Driver;
 use crate::engine::{ClientIdentity, ClientTransport, Engine, MemberStatus};
@@ -13,6 +12,7 @@ use crate::metrics;
 use crate::net::Net;
 use crate::not_serving::NotServing;
 use crate::settings;
+use lockkeeper_consensus::Consensus;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
     Acquisition, ClusterSettings, LockList, LockMode, LockName, LockStatus, MemberId, Node, Query, Reply,
@@ -65,6 +65,15 @@ impl Inner {
         self.watchers.iter().for_each(AbortHandle::abort);
         Some(end(self.net.clone(), self.consensus.clone(), self.ended.clone()))
     }
+
+    fn scraped_state(&self) -> metrics::ScrapedState {
+        let (me, status) = (self.config.id, self.consensus.status());
+        let unreachable =
+            status.members.iter().filter(|id| **id != me && !self.net.is_connected(**id)).count();
+        let ready = self.engine.not_serving().is_none();
+        let (records, record_bytes) = (status.records, status.record_bytes);
+        metrics::ScrapedState { ready, leads: status.leader == Some(me), unreachable, records, record_bytes }
+    }
 }
 
 impl Drop for Inner {
@@ -79,6 +88,7 @@ impl Drop for Inner {
 
 /// The state of the voters, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Voters {
     /// The leader, if this member knows one.
     pub leader: Option<MemberId>,
@@ -160,17 +170,20 @@ impl Member {
     }
 
     /// Requests the lock exclusively. One name is one lock in all modes.
+    #[doc(hidden)]
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
         self.request(LockMode::Exclusive, name)
     }
 
     /// Requests the lock in shared mode: as a reader, where [`mutex`](Self::mutex) is the writer.
+    #[doc(hidden)]
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
         self.request(LockMode::Shared, name)
     }
 
     /// Requests one of `permits` permits of the lock. A request with another number of permits waits until all of these
     /// are released.
+    #[doc(hidden)]
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
         self.request(LockMode::Permit { of: permits }, name)
     }
@@ -315,14 +328,15 @@ impl Member {
     }
 
     /// Revokes this acquisition's hold on a lock, at any member of the cluster. Holds of the acquisition on other locks
-    /// remain. The client is notified; the lock is free once the client has released it, or when its lease has expired.
-    pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
+    /// remain. The client is notified, with the operator's name `by`; the lock is free once the client has released it, or
+    /// when its lease has expired.
+    pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition, by: &str) -> Result<()> {
         let replies = self.query(Query::One(LockName::new(lock))).await?;
         let holds = |reply: &&Reply| {
             reply.locks.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
         };
         match replies.iter().find(holds) {
-            Some(reply) => self.release_by_force_at(reply.node.id, lock, acquisition).await,
+            Some(reply) => self.release_by_force_at(reply.node.id, lock, acquisition, by).await,
             None => Err(OptionError::NotHeld { acquisition, lock: lock.into() }.into()),
         }
     }
@@ -333,19 +347,20 @@ impl Member {
         at: MemberId,
         lock: &str,
         acquisition: Acquisition,
+        by: &str,
     ) -> Result<()> {
         if at == self.id() {
-            self.revoke_here(lock, acquisition);
+            self.revoke_here(lock, acquisition, by);
             return Ok(());
         }
         let within = self.inner.config.times.round_trip * 4;
-        let revoke = MemberQuery::Revoke(LockName::new(lock), acquisition);
+        let revoke = MemberQuery::Revoke(LockName::new(lock), acquisition, String::from(by));
         self.query_member(at, revoke, within).await.map(drop)
     }
 
-    /// Revokes a hold of a client of this member.
-    pub fn revoke_here(&self, lock: &str, acquisition: Acquisition) {
-        self.inner.engine.revoke(LockName::new(lock), acquisition);
+    /// Revokes a hold of a client of this member, for the operator of this name.
+    pub fn revoke_here(&self, lock: &str, acquisition: Acquisition, by: &str) {
+        self.inner.engine.revoke(LockName::new(lock), acquisition, String::from(by));
     }
 
     async fn query_member(&self, to: MemberId, query: MemberQuery, within: Duration) -> Result<Vec<u8>> {
@@ -526,6 +541,9 @@ impl Member {
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.inner.engine.metrics().register(registry);
         registry.register_collector(Box::new(metrics::NetCollector(Arc::downgrade(&self.inner.net))));
+        let inner = Arc::downgrade(&self.inner);
+        let state = move || inner.upgrade().map(|inner| inner.scraped_state());
+        registry.register_collector(Box::new(metrics::StateCollector(Box::new(state))));
     }
 
     /// Leaves the cluster and stops. The member grants nothing any more, holders have `drain` to release, and the
@@ -574,7 +592,7 @@ async fn end(net: Arc<Net>, consensus: Consensus, ended: Arc<tokio::sync::Mutex<
     }
 }
 
-/// Stops the network and consensus when the state machine fails. Such a member must not go on voting: it could be
+/// Stops the network and consensus when the state machine fails. Such a member must not vote any more: it could be
 /// elected leader, and would grant no leases.
 fn stop_with_engine(
     engine: Weak<dyn Engine>,

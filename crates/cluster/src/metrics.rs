@@ -1,14 +1,14 @@
 //! Counters and histograms with the names that Prometheus shows.
 
 use crate::net::Net;
-use lockkeeper_core::Vocabulary;
+use lockkeeper_core::MessageKinds;
 use lockkeeper_member::{Ended, Event, LockContent};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
@@ -191,7 +191,7 @@ impl Collector for NetCollector {
             let name = format!("lockkeeper_net_{name}");
             counter.encode(encoder.encode_descriptor(&name, help, None, counter.metric_type())?)?;
         }
-        let help = "Connections, frames and questions refused, by reason";
+        let help = "Connections, frames and queries refused, by reason";
         let refused = ConstCounter::new(0_u64);
         let mut family =
             encoder.encode_descriptor("lockkeeper_net_refused", help, None, refused.metric_type())?;
@@ -203,12 +203,64 @@ impl Collector for NetCollector {
     }
 }
 
-/// The name of a message in the paper of its algorithm.
-pub(crate) fn message_name<M: Vocabulary>(words: &LockContent<M>) -> &'static str {
-    fn name<M: Vocabulary>(message: &M) -> &'static str {
-        M::WORDS.get(message.word()).map_or("?", |word| word.name)
+/// The state of a member at the time of a scrape.
+pub(crate) struct ScrapedState {
+    /// Whether it grants locks.
+    pub ready: bool,
+    /// Whether it is the leader of the voters.
+    pub leads: bool,
+    /// Number of other members of the cluster to which it has no connection.
+    pub unreachable: usize,
+    /// Number of records in the table of recorded holds.
+    pub records: usize,
+    /// Size of these records, in bytes.
+    pub record_bytes: usize,
+}
+
+/// Collector for the state of a member, which is read at each scrape. Without it a member that has lost its lease would
+/// show the same numbers as one that serves and has no clients. `None` if the member is gone.
+pub(crate) struct StateCollector(pub Box<dyn Fn() -> Option<ScrapedState> + Send + Sync>);
+
+impl fmt::Debug for StateCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StateCollector")
     }
-    match words {
+}
+
+impl Collector for StateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let Some(state) = (self.0)() else { return Ok(()) };
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let all = [
+            ("ready", "1 if this member grants locks, 0 if not, as /readyz", i64::from(state.ready)),
+            ("leader", "1 if this member is the leader of the voters", i64::from(state.leads)),
+            (
+                "unreachable_members",
+                "Other members of the cluster to which this member has no connection",
+                number(state.unreachable),
+            ),
+            (
+                "recorded_holds",
+                "Records in the table of recorded holds, which all members have",
+                number(state.records),
+            ),
+            ("recorded_bytes", "Size of these records; the limit is 8 MiB", number(state.record_bytes)),
+        ];
+        for (name, help, value) in all {
+            let gauge = ConstGauge::new(value);
+            let name = format!("lockkeeper_{name}");
+            gauge.encode(encoder.encode_descriptor(&name, help, None, gauge.metric_type())?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a message in the paper of its algorithm.
+pub(crate) fn message_name<M: MessageKinds>(content: &LockContent<M>) -> &'static str {
+    fn name<M: MessageKinds>(message: &M) -> &'static str {
+        M::KINDS.get(message.kind()).map_or("?", |kind| kind.name)
+    }
+    match content {
         LockContent::Algorithm(message) => name(message),
         LockContent::Wake => "WAKE",
     }

@@ -7,10 +7,11 @@ use std::time::Duration;
 /// A report of why a member grants no locks, for how long, and which members it cannot reach. Its `Display` form is a
 /// sentence for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NotServing {
     /// The member that grants no locks.
     pub member: MemberId,
-    /// The reason.
+    /// The reason why it grants no locks.
     pub reason: NotServingReason,
     /// Whether it has a lease nevertheless. Then it only waits for the end of a view change, which is short.
     pub has_lease: bool,
@@ -39,7 +40,7 @@ pub enum NotServingReason {
     LeaderUnreachable(MemberId),
     /// A leader is known, but grants no lease because it does not reach a majority of the voters.
     NoQuorum {
-        /// The leader.
+        /// The leader of the voters.
         leader: MemberId,
         /// Number of voters.
         voters: usize,
@@ -48,7 +49,7 @@ pub enum NotServingReason {
     },
     /// The member is in no view, and waits for the leader to admit it.
     Joins {
-        /// The leader.
+        /// The leader of the voters.
         leader: MemberId,
         /// Whether it was in a view before and was excluded because it had been silent for too long.
         excluded: bool,
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_names_the_reason_the_time_and_the_members_that_cannot_be_reached() {
+    fn report_names_the_reason_the_time_and_the_members_that_cannot_be_reached() {
         let trouble = |reason, unreachable: &[u32]| NotServing {
             member: MemberId(1),
             reason,

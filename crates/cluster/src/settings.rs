@@ -12,21 +12,21 @@ pub enum ValueError {
     /// There is no profile of times with this name.
     #[error("there is no profile of times '{name}': use default, tuned or slow")]
     Profile {
-        /// The name.
+        /// The name that no profile has.
         name: String,
     },
     /// The value is not a time.
     #[error("{name} takes a time such as 1500ms or 1.5s, not '{value}'")]
     Time {
-        /// The setting.
+        /// The name of the setting.
         name: String,
-        /// Its value.
+        /// The value as given.
         value: String,
     },
     /// The value is not a number of millionths.
     #[error("drift takes millionths, such as 500ppm, not '{value}'")]
     Drift {
-        /// The value.
+        /// The value as given.
         value: String,
     },
 }

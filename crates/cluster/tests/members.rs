@@ -44,7 +44,8 @@ async fn fences_rise_over_the_loss_of_all_disks() {
     let mut last = 0;
     for times in [Times::tuned(), Times::default(), Times::tuned()] {
         let directory = tempfile::tempdir().expect("a directory");
-        let config = Config { times, ..Config::alone(directory.path()) };
+        let mut config = Config::alone(directory.path());
+        config.times = times;
         let member = Member::start(config).await.expect("it starts");
         let guard = hold(&member, "a").await;
         assert!(guard.fence() > last, "{} after {last}", guard.fence());
@@ -126,7 +127,7 @@ async fn invalid_settings_are_rejected_with_the_reason() {
     let cluster = Cluster::start(2).await;
     cluster.all_in_view().await;
     for (name, value, why) in [
-        ("algorithm", "maekawa-published", "deadlock"),
+        ("algorithm", "maekawa-basic", "deadlock"),
         ("algorithm", "paxos", "no algorithm"),
         ("tree", "line", "no setting"),
         ("lease", "1ms", "too short"),
@@ -208,7 +209,7 @@ async fn cycle_of_waits_is_reported_and_broken_by_force() {
     let mut wait_a = tokio::spawn(async move { a.mutex("right").owner("a").acquire().await });
     let wait_b = tokio::spawn(async move { b.mutex("left").owner("b").acquire().await });
     let watching = cluster.member(0);
-    let circle = soon("a circle", async {
+    let cycle = soon("a cycle", async {
         loop {
             let replies = watching.query_all().await.expect("an answer");
             let waiter = replies.iter().flat_map(|(_, table)| table).find_map(|lock| lock.waiters.first());
@@ -221,14 +222,14 @@ async fn cycle_of_waits_is_reported_and_broken_by_force() {
         }
     })
     .await;
-    assert_eq!(circle.chain.len(), 2);
+    assert_eq!(cycle.chain.len(), 2);
     let holds_right =
-        circle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the circle");
+        cycle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the cycle");
     // The acquisition holds `right`. A forced release of another lock must not release it.
-    let other = soon("force", watching.release_by_force("left", holds_right.holder)).await;
+    let other = soon("force", watching.release_by_force("left", holds_right.holder, "root")).await;
     assert!(matches!(other, Err(lockkeeper_cluster::Error::BadOption(_))), "{other:?}");
-    soon("force", watching.release_by_force("right", holds_right.holder)).await.expect("it is held");
-    assert!(soon("loss", right.lost()).await.contains("by force"));
+    soon("force", watching.release_by_force("right", holds_right.holder, "root")).await.expect("it is held");
+    assert!(soon("loss", right.lost()).await.contains("forced release by root"));
     drop(right);
     let guard = soon("free", &mut wait_a).await.expect("no panic").expect("granted");
     drop((guard, left));
@@ -360,6 +361,42 @@ async fn grants_waits_and_holds_are_counted() {
     assert!(!text.contains("lockkeeper_messages_total{"), "there is no other member to send to");
 }
 
+/// Whether the metrics of a member have all of these lines.
+fn metrics_have(member: &Member, lines: &[&str]) -> bool {
+    let mut registry = prometheus_client::registry::Registry::default();
+    member.register_metrics(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+    lines.iter().all(|wanted| text.lines().any(|line| line == *wanted))
+}
+
+/// Waits for a member whose metrics have all of these lines, and returns its place.
+async fn member_with_metrics(cluster: &Cluster, lines: &[&str]) -> usize {
+    let found = async {
+        loop {
+            let has =
+                |member: &Option<Member>| member.as_ref().is_some_and(|member| metrics_have(member, lines));
+            if let Some(place) = cluster.members.iter().position(has) {
+                return place;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(&format!("{lines:?} in the metrics of a member"), found).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_show_that_a_member_without_a_majority_is_not_ready() {
+    let mut cluster = Cluster::start(3).await;
+    let whole = ["lockkeeper_ready 1", "lockkeeper_leader 1", "lockkeeper_unreachable_members 0"];
+    let last = member_with_metrics(&cluster, &whole).await;
+    for place in (0..3).filter(|place| *place != last) {
+        cluster.down(place).await;
+    }
+    let alone = ["lockkeeper_ready 0", "lockkeeper_unreachable_members 2"];
+    assert_eq!(member_with_metrics(&cluster, &alone).await, last);
+}
+
 #[tokio::test]
 async fn member_runs_until_its_last_guard_is_dropped() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -440,7 +477,8 @@ fn refusals(member: &Member, reason: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_alone_does_not_listen_and_listens_when_it_is_given_a_join_token() {
     let directory = tempfile::tempdir().expect("a directory");
-    let config = Config { times: Times::default().times(4), ..Config::alone(directory.path().join("1")) };
+    let mut config = Config::alone(directory.path().join("1"));
+    config.times = Times::default().times(4);
     let member = Member::start(config.clone()).await.expect("it starts");
     soon("alone", member.ready()).await.expect("it serves");
     assert_eq!(member.address(), None);
@@ -448,7 +486,8 @@ async fn a_member_alone_does_not_listen_and_listens_when_it_is_given_a_join_toke
 
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free().expect("a free port")));
     let join_token = Some(JoinToken::random().expect("random"));
-    let listening = Config { listen, join_token: join_token.clone(), ..config.clone() };
+    let mut listening = config.clone();
+    (listening.listen, listening.join_token) = (listen, join_token.clone());
     let member = Member::start(listening).await.expect("it starts");
     assert_eq!(member.address(), Some(listen));
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -1,4 +1,4 @@
-//! Sessions of clients in the member's own process, and their fate when the member cannot go on.
+//! Sessions of clients in the member's own process, also when the member loses its lease or stops.
 
 mod support;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
 
-type Happening = Event<<NaimiTrehel as Protocol>::Message>;
+type MemberEvent = Event<<NaimiTrehel as Protocol>::Message>;
 
 const MS: u64 = 1_000_000;
 
@@ -38,7 +38,7 @@ struct Cluster {
 /// For each kind of event: the number of steps, the longest one, and the most items that one touched.
 type Steps = BTreeMap<&'static str, (u64, Duration, usize)>;
 
-fn kind(event: &Happening) -> &'static str {
+fn kind(event: &MemberEvent) -> &'static str {
     match event {
         Event::Frame(frame) => match &frame.body {
             Body::Freeze { .. } => "frame: freeze",
@@ -82,7 +82,7 @@ impl Cluster {
         cluster
     }
 
-    fn happens(&mut self, member: usize, event: Happening) {
+    fn happens(&mut self, member: usize, event: MemberEvent) {
         let mut todo = VecDeque::from([(member, event)]);
         while let Some((member, event)) = todo.pop_front() {
             let (kind, begin) = (kind(&event), core_time());

@@ -1,9 +1,9 @@
 //! Sessions and holds of an excluded member, at the member that adopts them with the start of a view.
 //!
-//! The adopted session is an *orphan* until its client is heard from again. The previous member may have promised the
-//! holds until its own lease expired, for their whole time to live. The view has started after that lease had expired, so
-//! one time to live after the start, with an allowance for drift, no promise of the previous member is valid any more.
-//! Then the adopting member ends the holds, as for any silent client.
+//! The adopted session is an *orphan* until it receives a message of its client. The previous member may have promised
+//! the holds until its own lease expired, for their whole time to live. The view has started after that lease had
+//! expired, so one time to live after the start, with an allowance for drift, no promise of the previous member is
+//! valid any more. Then the adopting member ends the holds, as for any silent client.
 
 use crate::lock::Hold;
 use crate::member::{Member, Timer};
@@ -44,6 +44,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                     in_use: true,
                     tag: record.tag.clone(),
                     payload: record.payload.clone(),
+                    detached_until_ms: None,
                     since_ns: self.config.clock_ns(record.since_ms).min(now),
                     longest_until_ns,
                     revoked_until_ns: None,
@@ -74,10 +75,13 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             self.next_generation += 1;
         }
         let owes = !self.config.has(BugSwitch::OrphanOwesNothing);
+        let granted_ns = self.config.clock_ns(record.since_ms).min(now);
+        let from_ns = if self.config.has(BugSwitch::TtlFromGrant) { granted_ns } else { now };
         session.generation.epoch = epoch;
         session.adopted_in = epoch;
         session.last_message_ns = now;
-        session.durably_promised_ns = if owes { Some(now) } else { None };
+        session.is_orphan = true;
+        session.durably_promised_ns = owes.then_some(from_ns);
         if !session.resident {
             self.timers.insert((now + 1, Timer::Session(id)));
         }

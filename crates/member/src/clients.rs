@@ -5,9 +5,10 @@ use crate::member::{Member, Message, Timer};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
 use crate::{
-    Acquisition, BugSwitch, Bugs, Ended, Fence, Generation, LockMode, LockName, LockRequest, Out, Proof,
-    SessionId, Tag, ToClient, ToMember,
+    Acquisition, BugSwitch, Bugs, Ended, Fence, Generation, LONGEST_TAG, LockMode, LockName, LockRequest,
+    Out, Proof, SessionId, Tag, ToClient, ToMember,
 };
+use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
@@ -59,7 +60,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
         let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
         let (slice, installed, running) = (self.config.slice(), self.installed, self.running().is_some());
-        if self.sessions.get(&id).is_some_and(|session| session.adopted_in > installed) {
+        let while_frozen = self.config.has(BugSwitch::PromisedWhileFrozen);
+        if self.sessions.get(&id).is_some_and(|session| session.adopted_in > installed) && !while_frozen {
             // The view with which this member adopts the session has not started here.
             return;
         }
@@ -73,7 +75,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         };
         match message {
             ToMember::KeepAlive { sent_ns, settled, generation, .. } => {
+                let was_in_jeopardy = session.is_in_jeopardy(now, &self.config);
                 session.last_message_ns = now;
+                session.is_orphan = false;
                 session.keep_alive_sent_ns = session.keep_alive_sent_ns.max(Some(sent_ns));
                 let stale = session.settle(settled, slice);
                 let without_lease = self.config.has(BugSwitch::PromisedWithoutLease);
@@ -90,15 +94,20 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 {
                     let revoked = session.revoked.iter().copied().collect();
                     let generation = session.generation;
-                    let recorded = (running || without_lease).then_some(session.recorded);
+                    let recorded = (running || without_lease || while_frozen).then_some(session.recorded);
                     if recorded.is_some() {
                         session.durably_promised_ns = session.durably_promised_ns.max(Some(now));
                     }
+                    // The client may have missed the message that named the operator.
+                    out.clients.extend(session.revokers().map(|revoker| (id, revoker)));
                     let alive = ToClient::Alive { generation, sent_ns, duration_ns, revoked, recorded };
                     out.clients.push((id, alive));
                 }
                 for number in stale {
                     self.give_back(now, Acquisition { session: id, number }, out);
+                }
+                if was_in_jeopardy {
+                    self.note_changes_of(id);
                 }
             }
             ToMember::Acquire { number, settled, request } => {
@@ -295,6 +304,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         // answer to a keep-alive must list it.
         if let Some(session) = self.sessions.get_mut(&acquisition.session) {
             session.revoked.remove(&acquisition.number);
+            session.revoked_by.remove(&acquisition.number);
         }
         match self.stage(acquisition) {
             Some(Stage::Waiting(_)) => self.cancel(now, acquisition, Ended::Cancelled, out),
@@ -327,7 +337,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             && let Some(place) = active.queue.iter().position(|waiter| waiter.acquisition == acquisition)
             && let Some(waiter) = active.queue.remove(place)
         {
-            // The search of a long queue is work too: 64 waiters cost about as much as one lock.
+            // A long queue takes long to search: 64 waiters cost about as much as one lock.
             self.work = self.work.saturating_add(place / 64);
             if let Some(at) = waiter.timeout_at_ns {
                 self.timers.remove(&(at, Timer::RequestTimeout(acquisition)));
@@ -439,21 +449,32 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         now: u64,
         lock: &LockName,
         acquisition: Acquisition,
+        by: String,
         out: &mut Out<Message<P>>,
     ) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         if self.locks.find(lock) == Some(id) {
-            self.revoke(now, acquisition, out);
+            self.revoke(now, acquisition, by, out);
         }
     }
 
     /// Revokes a hold: for an operator, or because its longest hold is over. The client may use it until it receives
     /// the message, so the lock is free only once the session's present lease has expired. Every answer to a
-    /// keep-alive lists the hold as revoked until the client releases it.
-    pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
+    /// keep-alive lists the hold as revoked until the client releases it. `by` is the operator's name; empty if there is
+    /// none.
+    pub(crate) fn revoke(
+        &mut self,
+        now: u64,
+        acquisition: Acquisition,
+        by: String,
+        out: &mut Out<Message<P>>,
+    ) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
-        let at_once = self.config.has(BugSwitch::RevokedAtOnce);
         let Some(session) = self.sessions.get(&acquisition.session) else { return };
+        let at_once = self.config.has(BugSwitch::RevokedAtOnce)
+            || self.config.has(BugSwitch::OrphanFreedByForce)
+                && session.adopted_in > 0
+                && session.keep_alive_sent_ns.is_none();
         let session_until = self.promised_until_ns(session);
         let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
@@ -468,6 +489,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         hold.revoked_until_ns = Some(until);
         for held in hold.acquisitions() {
             session.revoked.insert(held.number);
+            if !by.is_empty() && by.len() <= LONGEST_TAG {
+                session.revoked_by.insert(held.number, by.clone());
+                out.clients.push((held.session, ToClient::RevokedBy { number: held.number, by: by.clone() }));
+            }
             out.clients
                 .push((held.session, ToClient::Ended { number: held.number, outcome: Ended::Revoked }));
             self.timers.insert((until, Timer::Revoked(held)));
@@ -478,14 +503,14 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     pub(crate) fn run_timer(&mut self, now: u64, due: Timer, out: &mut Out<Message<P>>) {
         match due {
             Timer::RequestTimeout(acquisition) => self.cancel(now, acquisition, Ended::TimedOut, out),
-            Timer::LongestHold(acquisition) => self.revoke(now, acquisition, out),
+            Timer::LongestHold(acquisition) => self.revoke(now, acquisition, String::new(), out),
             Timer::Revoked(acquisition) => {
                 if let Some(&Stage::Held(id)) = self.stage(acquisition) {
                     self.end_hold(now, id, acquisition, Ended::Revoked, out);
                 }
             }
             Timer::Session(id) => self.check_session(now, id, out),
-            Timer::CheckLink(node) => self.look_at_link(now, node, out),
+            Timer::CheckLink(node) => self.check_link(now, node, out),
             Timer::QueryTimeout(number) => self.end_query(number, out),
         }
     }
@@ -525,8 +550,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             let kept = self.is_protected(now, acquisition);
             match stage {
                 Stage::Held(lock) if !kept => self.end_hold(now, lock, acquisition, Ended::Released, out),
+                // From now on the hold is in jeopardy.
+                Stage::Held(lock) => self.note_change(lock),
                 Stage::Waiting(_) => self.cancel(now, acquisition, Ended::Cancelled, out),
-                _ => {}
+                Stage::Over(_) => {}
             }
             let generation = (!kept && !matches!(stage, Stage::Over(_))).then(|| self.new_generation());
             if let Some(session) = self.sessions.get_mut(&id) {

@@ -29,7 +29,7 @@ pub enum FrameFault {
     Recipient,
     /// It grants a lease longer than the cluster's setting.
     LeaseTooLong,
-    /// It asks to join, and the member remembers as many joiners as it may.
+    /// It requests to join, and the member stores as many such requests as it may.
     TooManyJoiners,
     /// It relays a request for a lock name that is not served.
     RelayedName,
@@ -209,7 +209,7 @@ fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdi
         return Err(FrameFault::MessageHeader);
     }
     match &message.content {
-        LockContent::Algorithm(message) if !Gate::<P>::plausible(message, MOST_MEMBERS) => {
+        LockContent::Algorithm(message) if !Gate::<P>::is_well_formed(message, MOST_MEMBERS) => {
             Err(FrameFault::Message)
         }
         LockContent::Algorithm(_) | LockContent::Wake => Ok(()),

@@ -69,8 +69,8 @@ impl Gather {
         self.start.as_ref()
     }
 
-    /// The members to ask for their reports, and the first missing chunk of each: members without a report, and those
-    /// whose report has made no progress lately.
+    /// The members whose reports are to be requested, and the first missing chunk of each: members without a report,
+    /// and those whose report has made no progress lately.
     pub fn silent(&mut self) -> Vec<(Node, u32)> {
         let mut silent = Vec::new();
         for &node in &self.view.members {
@@ -156,11 +156,12 @@ impl Gather {
     /// installed.
     fn unknown_to_their_homes(&mut self, config: &Config<impl Bugs>) -> Vec<HoldRecord> {
         let missing_only = config.has(BugSwitch::TableForMissingOnly);
+        let beside_reports = config.has(BugSwitch::TableBesideReports);
         let epoch = self.view.epoch;
         let mut adopted = core::mem::take(&mut self.adopted);
         adopted.retain(|record| {
             let installed = self.reports.get(&record.home).map_or(0, |reporting| reporting.installed);
-            record.epoch > installed && (!missing_only || record.epoch == epoch)
+            (record.epoch > installed || beside_reports) && (!missing_only || record.epoch == epoch)
         });
         adopted
     }

@@ -28,11 +28,11 @@ pub enum HistoryEvent {
     NewIncarnation,
     /// The member proposes a view.
     Proposes(View),
-    /// The member asks for a confirmation that it still leads.
+    /// The member requests a confirmation that it still leads.
     RequestsConfirmation {
         /// The number of the request.
         number: u64,
-        /// The term in which it believes to lead.
+        /// The term in which the member takes itself for the leader.
         term: u64,
     },
     /// Consensus reports an event to the member.
@@ -42,9 +42,9 @@ pub enum HistoryEvent {
 /// One line of a history. Lines are in the order of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRecord {
-    /// The member.
+    /// The member at which the event happened.
     pub member: MemberId,
-    /// The event.
+    /// The event at the member.
     pub event: HistoryEvent,
 }
 
@@ -53,7 +53,7 @@ pub struct HistoryRecord {
 pub struct HistoryError {
     /// The number of the line, from 0.
     pub line: usize,
-    /// The line.
+    /// The line that breaks the rule.
     pub record: Box<HistoryRecord>,
     /// The rule that it breaks.
     pub violation: Violation,
@@ -97,9 +97,9 @@ pub enum Violation {
     TermsFall,
     /// A leader of a later term did not know the view when it began to lead.
     UnawareLeader {
-        /// The leader.
+        /// The member that was reported to lead.
         leader: MemberId,
-        /// Its term.
+        /// The term in which it was reported to lead.
         term: u64,
     },
     /// A member is reported to lead in a term that is not new.
@@ -156,9 +156,9 @@ impl core::error::Error for Violation {}
 /// Checks whether the model can have produced this history. The error names the first line that it cannot have
 /// produced, and the reason.
 pub fn accepts(history: &[HistoryRecord]) -> Result<(), HistoryError> {
-    let mut behind = Behind::default();
+    let mut state = ModelState::default();
     for (line, record) in history.iter().enumerate() {
-        behind.line(record).map_err(|violation| HistoryError {
+        state.line(record).map_err(|violation| HistoryError {
             line,
             record: Box::new(record.clone()),
             violation,
@@ -169,7 +169,7 @@ pub fn accepts(history: &[HistoryRecord]) -> Result<(), HistoryError> {
 
 /// The hidden state that the lines so far imply.
 #[derive(Default)]
-struct Behind {
+struct ModelState {
     /// The member that was reported to lead in each term, and the newest epoch that it knew then.
     leaders: BTreeMap<u64, (MemberId, u64)>,
     proposed: Vec<(MemberId, View)>,
@@ -182,13 +182,13 @@ struct Behind {
 struct Seen {
     epoch: u64,
     leading: Option<u64>,
-    /// The last term in which this process, in any incarnation of its member, was reported to lead.
+    /// The newest term in which this process, in any incarnation of its member, was reported to lead.
     led: Option<u64>,
     /// Each open confirmation request: its term, and the newest term that any member knew when it was made.
     confirmations: BTreeMap<u64, (u64, u64)>,
 }
 
-impl Behind {
+impl ModelState {
     /// Checks one line against the state, and updates the state.
     fn line(&mut self, line: &HistoryRecord) -> Result<(), Violation> {
         let member = line.member;

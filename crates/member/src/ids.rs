@@ -18,7 +18,7 @@ impl fmt::Display for MemberId {
 /// new incarnation: to the cluster it is another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Node {
-    /// The member.
+    /// The number of the member.
     pub id: MemberId,
     /// The incarnation, never reused: random, or decided by consensus, but not a counter that could be lost with the
     /// disk.

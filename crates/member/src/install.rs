@@ -4,7 +4,7 @@ use crate::chunks::{ChunkedList, ChunkedListBuilder, Reassembly};
 use crate::instance::ViewContext;
 use crate::link::Link;
 use crate::member::{Member, Message, ViewState};
-use crate::slices::Trash;
+use crate::slices::DeferredDrop;
 use crate::table::LockId;
 use crate::{Body, BugSwitch, Bugs, Node, Note, Out, ReportedHold, StartHold, View};
 use alloc::collections::BTreeSet;
@@ -141,7 +141,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let view_state = core::mem::replace(&mut self.view_state, ViewState::Outside);
         let ViewState::Frozen(view, frozen) = view_state else { return };
         if let OwnReport::Complete(report) = frozen.report {
-            self.discard(Trash::Holding(report.into_chunks()));
+            self.discard(DeferredDrop::Holding(report.into_chunks()));
         }
         let epoch = view.epoch;
         out.notes.push(Note::Installed { epoch });
@@ -166,7 +166,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Stops the resumption of locks when the member freezes again: their waiters request in the next view.
     pub(crate) fn stop_resuming(&mut self) {
         let order = core::mem::take(&mut self.resuming);
-        self.discard(Trash::Order(order));
+        self.discard(DeferredDrop::Order(order));
         self.early_left = 0;
     }
 

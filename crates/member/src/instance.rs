@@ -107,8 +107,8 @@ impl<P: MutualExclusion> Instance<P> {
         effects: &mut Effects<P::Message>,
     ) -> bool {
         let makes_sense = from.index() < context.members
-            && Gate::<P>::plausible(&message, context.members)
-            && self.0.protocol().awaits(from, &message);
+            && Gate::<P>::is_well_formed(&message, context.members)
+            && self.0.protocol().is_expected(from, &message);
         if makes_sense {
             self.0.deliver(from, clock, message, &mut context.out);
             self.collect(context, effects);

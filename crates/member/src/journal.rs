@@ -2,8 +2,9 @@
 //! table.
 
 use crate::member::Member;
+use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Bugs, LockName, LockStatus};
+use crate::{Bugs, LockName, LockStatus, SessionId};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
@@ -62,6 +63,21 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let names: BTreeSet<&LockName> = some().collect();
         let rows = names.into_iter().map(|name| self.status_of(now, name, ROW_BYTES)).collect();
         Some((rows, from + some().count() as u64))
+    }
+
+    /// Records that the locks which a session holds are shown in another way: its client has come back.
+    pub(crate) fn note_changes_of(&mut self, session: SessionId) {
+        if self.journal.is_none() {
+            return;
+        }
+        let Some(session) = self.sessions.get(&session) else { return };
+        let held = session.acquisitions.values().filter_map(|stage| match stage {
+            Stage::Held(lock) => Some(*lock),
+            _ => None,
+        });
+        let held: Vec<LockId> = held.take(self.config.slice()).collect();
+        self.spend(held.len());
+        held.into_iter().for_each(|lock| self.note_change(lock));
     }
 
     /// Records that the holders or waiters of a lock may have changed.

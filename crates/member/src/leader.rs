@@ -1,6 +1,6 @@
 //! The leader's part of a member: it grants leases, detects failed members, proposes views, and gathers reports.
 //!
-//! A lease of length L is granted in three steps. R is the leader's clock BEFORE it asked the voters:
+//! A lease of length L is granted in three steps. R is the leader's clock BEFORE it queried the voters:
 //!
 //! ```text
 //! member   Renew(sent_ns) ──┐                            ┌── Renewed(sent_ns, duration_ns)
@@ -132,8 +132,8 @@ impl Leader {
         self.departed.contains(&node)
     }
 
-    /// Handles the confirmation of the leadership by a majority: each member that asked, and knows the newest view,
-    /// gets the rest of L since R.
+    /// Handles the confirmation of the leadership by a majority: each member that has sent a renewal, and knows the
+    /// newest view, gets the rest of L since R.
     pub fn confirmed(
         &mut self,
         now: u64,
@@ -389,7 +389,7 @@ impl Leader {
         if !settled || !applied.members.iter().all(running) {
             return Vec::new();
         }
-        let heard_everywhere = |joiner: Node| {
+        let is_received_everywhere = |joiner: Node| {
             members.iter().all(|member| {
                 self.renewals.get(member).is_some_and(|(_, renewal)| renewal.joiners.contains(&joiner))
             })
@@ -400,7 +400,9 @@ impl Leader {
             times == 0 || now >= at + (config.cluster.settle_ns << times.min(4))
         };
         let welcome = |node: &Node| {
-            members.iter().all(|member| member.id != node.id) && back_off(node.id) && heard_everywhere(*node)
+            members.iter().all(|member| member.id != node.id)
+                && back_off(node.id)
+                && is_received_everywhere(*node)
         };
         let mut joining: Vec<Node> = lately.filter(welcome).collect();
         joining.dedup_by_key(|node| node.id);

@@ -23,6 +23,8 @@ pub(crate) struct Leave {
     timeout_at_ns: u64,
     /// When the member first sent its departure notice.
     pub departed_ns: Option<u64>,
+    /// The end of the lease that the member gave up with that notice; 0 before it.
+    pub given_up_until_ns: u64,
     /// Number of active locks, from the first one on, whose waiters are still to be cancelled.
     waiters: usize,
     /// Whether all sessions are being checked, the last one that was, and whether one of them has a hold that is not
@@ -52,6 +54,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 since_ns: now,
                 timeout_at_ns: until,
                 departed_ns: None,
+                given_up_until_ns: 0,
                 waiters,
                 looks: false,
                 after: None,
@@ -140,7 +143,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Some((_, _, active)) = self.locks.active_at(place) else { return };
         let held: Vec<Acquisition> = active.holds.iter().flat_map(Hold::acquisitions).collect();
         self.spend(held.len());
-        held.into_iter().for_each(|acquisition| self.want_record(acquisition));
+        held.into_iter().for_each(|acquisition| self.schedule_record(acquisition));
     }
 
     /// Whether every hold of a session is recorded, so that another member can adopt the session.
@@ -166,8 +169,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         if used && !self.config.has(BugSwitch::LeavesInUse) {
             return;
         }
-        self.lease_until_ns = 0;
-        self.leave = Some(Leave { departed_ns: Some(now), ..leave });
+        let given_up_until_ns = core::mem::take(&mut self.lease_until_ns);
+        self.leave = Some(Leave { departed_ns: Some(now), given_up_until_ns, ..leave });
         self.send_renewal(now, out);
     }
 

@@ -85,7 +85,9 @@ pub use query::{
     LockList, LockScan, LockStatus, Participant, Query, Reply, WaitCause, WaitExplanation, WaitGraph,
     waiters, why,
 };
-pub use records::{HoldRecord, HoldTable, LONGEST_PAYLOAD, RecordChange, RecordOutcome, RecordWrite};
+pub use records::{
+    HoldRecord, HoldTable, LONGEST_PAYLOAD, MOST_TABLE_BYTES, RecordChange, RecordOutcome, RecordWrite,
+};
 pub use resident::{NoFence, NotOpened};
 pub use settings::{ClusterSettings, Inherited, SettingsError, certainly_left};
 pub use view::View;

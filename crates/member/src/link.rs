@@ -150,7 +150,7 @@ impl<T: Clone> Link<T> {
     }
 
     /// Whether payloads have arrived that were not acknowledged.
-    pub fn owes(&self) -> bool {
+    pub fn has_unacknowledged_arrivals(&self) -> bool {
         self.owed > 0
     }
 
@@ -230,14 +230,14 @@ mod tests {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
         let first = a.send(0, 10);
         assert_eq!(b.receive(0, first.clone(), usize::MAX, &mut VecDeque::new()), AckTiming::Soon);
-        assert!(b.owes());
+        assert!(b.has_unacknowledged_arrivals());
         assert_eq!(
             b.receive(0, first, usize::MAX, &mut VecDeque::new()),
             AckTiming::AtOnce,
             "the payload is a duplicate"
         );
         let reply = b.send(0, 1);
-        assert!(!b.owes());
+        assert!(!b.has_unacknowledged_arrivals());
         assert_eq!(a.receive(0, reply, usize::MAX, &mut VecDeque::new()), AckTiming::Soon);
         assert!(!a.resend(5, 5), "the reply acknowledged every payload");
         let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();

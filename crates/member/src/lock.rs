@@ -14,7 +14,7 @@ pub(crate) struct Waiter {
     pub mode: LockMode,
     pub timeout_at_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
-    /// Number of further entries that the client asked for as a delegation.
+    /// Number of further entries that the client requested as a delegation.
     pub delegated_entries: u32,
     /// The time to live of the hold, if it is recorded; 0 if it must not be.
     pub ttl_ns: u64,
@@ -52,6 +52,8 @@ pub(crate) struct Hold {
     pub tag: Tag,
     /// The payload of the record, for the hold of a resident client; empty if it must not be recorded.
     pub payload: Vec<u8>,
+    /// The deadline of a detached hold in milliseconds of Unix time, for operators: its driver ends it then.
+    pub detached_until_ms: Option<u64>,
     pub since_ns: u64,
     /// Deadline after which the hold is revoked, if the request set one.
     pub longest_until_ns: Option<u64>,
@@ -109,9 +111,9 @@ pub(crate) struct Effects<M> {
     pub sends: Vec<Sent<LockContent<M>>>,
     /// The stamp of an entry that the algorithm has just granted to this member.
     pub entered: Option<u64>,
-    /// A waiter could be granted the lock if the lease ran.
+    /// Whether a waiter could be granted the lock if the lease ran.
     pub parked: bool,
-    /// The fence clock of this epoch is exhausted: no grant is possible before the next view.
+    /// Whether the fence clock of this epoch is exhausted: no grant is possible before the next view.
     pub clock_full: bool,
 }
 
@@ -400,6 +402,7 @@ impl<P: MutualExclusion> Lock<P> {
             in_use: delegated_entries == 0,
             tag: waiter.tag,
             payload: Vec::new(),
+            detached_until_ms: None,
             since_ns: rules.now,
             longest_until_ns,
             revoked_until_ns: None,

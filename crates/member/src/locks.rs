@@ -14,7 +14,7 @@ use lockkeeper_core::{MutualExclusion, SiteId};
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Creates the lock's instance of this view, if there is none yet. `own` is set if a client of this member uses
-    /// the lock. The actions of the start are left for [`Self::do_wants`].
+    /// the lock. [`Self::apply_effects`] performs the actions of the start.
     pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
         if self.locks.is_fresh(id) && self.locks.get(id).instance.is_some() {
             return;

@@ -11,7 +11,7 @@ use crate::query::{PendingQuery, Reply};
 use crate::recording::Recording;
 use crate::relay::Relay;
 use crate::session::Session;
-use crate::slices::{Listed, Sending, Trash};
+use crate::slices::{DeferredDrop, ListKind, Sending};
 use crate::table::{LockId, Locks};
 use crate::views::ReportChunk;
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) enum ViewState {
     Excluded,
 }
 
-/// A timer.
+/// A timer of a member, by its purpose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     RequestTimeout(Acquisition),
@@ -96,13 +96,13 @@ pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
     pub(crate) context: Option<ViewContext<P>>,
     pub(crate) effects: Effects<Message<P>>,
     /// Obsolete data, freed in small steps.
-    pub(crate) trash: Vec<Trash<Message<P>>>,
+    pub(crate) deferred_drops: Vec<DeferredDrop<Message<P>>>,
     /// Number of items that this step has touched.
     pub(crate) work: usize,
     /// Chunks of lists to be sent.
     pub(crate) sending: VecDeque<Sending>,
     /// For each member and list: the view of the chunks sent last, and their number.
-    pub(crate) sent: BTreeMap<(Node, Listed), (u64, u32)>,
+    pub(crate) sent: BTreeMap<(Node, ListKind), (u64, u32)>,
     /// Locks in use that have no instance in the present view yet, by the order of their first waiter.
     pub(crate) resuming: BTreeSet<(u64, LockId)>,
     /// Number of early frames that are still to be handled.
@@ -149,7 +149,7 @@ pub struct Member<P: MutualExclusion, B: Bugs = NoBugs> {
     pub(crate) order: u64,
     /// Number of session generations so far.
     pub(crate) next_generation: u64,
-    /// Nodes that ask to join, and when their last message arrived.
+    /// Nodes that request to join, and when their last message arrived.
     pub(crate) joiners: BTreeMap<Node, u64>,
     /// The replies to each query of this member's driver, so far.
     pub(crate) query_replies: BTreeMap<u64, Vec<Reply>>,
@@ -194,7 +194,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             locks: Locks::new(me.incarnation),
             context: None,
             effects: Effects::default(),
-            trash: Vec::new(),
+            deferred_drops: Vec::new(),
             work: 0,
             sending: VecDeque::new(),
             sent: BTreeMap::new(),
@@ -275,7 +275,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             Event::Peers(peers) => self.peers(now, peers),
             Event::Connected(peer) => self.resend(now, 0, Some(peer)),
             Event::Leave { timeout_ns } => self.leave(now, timeout_ns, out),
-            Event::Revoke(lock, acquisition) => self.revoke_hold_of(now, &lock, acquisition, out),
+            Event::Revoke(lock, acquisition, by) => self.revoke_hold_of(now, &lock, acquisition, by, out),
             Event::Query(number, query) => self.send_query(now, number, &query, out),
             Event::Change(settings) => self.change_settings(now, settings),
         }
@@ -296,10 +296,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
         self.write_records(now, out);
         self.route_to_clients(out);
-        self.tidy_up();
+        self.free_obsolete();
         out.work = core::mem::take(&mut self.work);
         if tick && out.work == 0 {
-            self.tidy_up_well();
+            self.free_more_obsolete();
         }
     }
 
@@ -357,8 +357,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
     }
 
-    /// Handles an operator's request for other settings. The leader proposes a view with them; another member ignores
-    /// the event.
+    /// Handles an operator's request to change the settings. The leader proposes a view with them. Invalid settings,
+    /// and requests at other members, are ignored.
     fn change_settings(&mut self, now: u64, settings: ClusterSettings) {
         if self.check_settings(&settings).is_err() {
             return;
@@ -587,7 +587,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             out.port.push(PortRequest::Confirm { number, term });
         }
         if behind {
-            self.remind(from, out);
+            self.resend_freeze_or_start(from, out);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{
     Query, RecordOutcome, RecordWrite, Reply, SessionId, ToClient, ToMember, View,
 };
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::gate_messages::Message;
 use serde::{Deserialize, Serialize};
@@ -15,11 +16,11 @@ use serde::{Deserialize, Serialize};
 pub struct Frame<M> {
     /// The sender and its incarnation.
     pub from: Node,
-    /// The recipient.
+    /// The number of the recipient.
     pub to: MemberId,
     /// The recipient's incarnation; `None` if any incarnation may handle the frame.
     pub incarnation: Option<u64>,
-    /// The content.
+    /// The content of the frame.
     pub body: Body<M>,
 }
 
@@ -40,7 +41,7 @@ pub enum Body<M> {
         /// The epoch of that view.
         epoch: u64,
     },
-    /// To all possible members: the sender is in no view and asks to join.
+    /// To all possible members: the sender is in no view and requests to join.
     Join,
     /// From the coordinator: a view is decided; freeze and report.
     Freeze {
@@ -76,7 +77,7 @@ pub enum Body<M> {
     Link {
         /// The epoch of the view.
         epoch: u64,
-        /// The packet.
+        /// The packet of the link.
         packet: Packet<LockMessage<M>>,
     },
     /// A query: which locks do clients of the recipient hold and wait for?
@@ -98,25 +99,25 @@ pub enum Body<M> {
     /// A message of a client that is connected to the sender, for a session at another member. Sent to every member
     /// while the session's member is not known.
     Relay {
-        /// The session.
+        /// The id of the session.
         session: SessionId,
         /// The client's proof.
         proof: Proof,
-        /// The message.
+        /// The message of the client.
         message: ToMember,
     },
     /// A message to a client that is connected to the recipient, from the member that has its session.
     Relayed {
-        /// The session.
+        /// The id of the session.
         session: SessionId,
-        /// The message.
+        /// The message to the client.
         message: ToClient,
     },
     /// The answer to a relayed message: the sender runs in this epoch and does not have the session.
     NotHome {
-        /// The session.
+        /// The id of the session.
         session: SessionId,
-        /// The epoch.
+        /// The epoch in which the sender runs.
         epoch: u64,
     },
 }
@@ -139,7 +140,7 @@ pub struct Renewal {
     /// The member's table of locks is nearly full, and many of them are idle: a new view with the same members drops
     /// these.
     pub table_full: bool,
-    /// The member has drained and will grant nothing more: it asks for no lease, but for a view without it.
+    /// The member has drained and will grant nothing more: it requests a view without it, not a lease.
     pub drained: bool,
 }
 
@@ -201,7 +202,7 @@ pub struct LockMessage<M> {
     pub lock: LockName,
     /// The fence clock of the sender.
     pub clock: u64,
-    /// The content.
+    /// The content of the message.
     pub content: LockContent<M>,
 }
 
@@ -220,7 +221,7 @@ pub enum PortEvent {
     /// A view is decided. Views are reported in order, perhaps late. `adopted` is for the view's coordinator: the
     /// [adopted](crate::HoldTable::adopted) records of the table at the position of the view in the log.
     Decided {
-        /// The view.
+        /// The decided view.
         view: View,
         /// The adopted records; empty at members that do not coordinate the view.
         adopted: Vec<HoldRecord>,
@@ -236,7 +237,7 @@ pub enum PortEvent {
     },
     /// This process leads in this term, and every view decided before was reported to it.
     Leading {
-        /// The term.
+        /// The term in which this process leads.
         term: u64,
     },
     /// This process does not lead any more.
@@ -255,11 +256,11 @@ pub enum PortEvent {
 pub enum PortRequest {
     /// Decide this view, if its epoch is the next one and its term is still the present one.
     Propose(View),
-    /// Ask a majority whether this process still leads in this term.
+    /// Query a majority whether this process still leads in this term.
     Confirm {
         /// The number of the request.
         number: u64,
-        /// The term.
+        /// The term to confirm.
         term: u64,
     },
     /// Apply this batch of changes to the table of recorded holds, at any time after the entries before it in the log.
@@ -296,8 +297,8 @@ pub enum Event<M> {
         timeout_ns: u64,
     },
     /// An operator revokes this lock from this acquisition, at the holder's member. An acquisition that holds another
-    /// lock is not affected.
-    Revoke(LockName, Acquisition),
+    /// lock is not affected. The text is the operator's name, for the holder; it may be empty.
+    Revoke(LockName, Acquisition, String),
     /// Queries every member of the view. The number is returned in [`Note::Replies`].
     Query(u64, Query),
     /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores the
@@ -318,12 +319,12 @@ pub enum Note {
     Reported {
         /// The epoch of the view.
         epoch: u64,
-        /// The report.
+        /// The complete report.
         report: Report,
     },
     /// This member, as the coordinator, starts a view for all members.
     Started {
-        /// The view.
+        /// The view that has started.
         view: View,
         /// The holds at the start.
         holds: ChunkedList<StartHold>,
@@ -335,9 +336,9 @@ pub enum Note {
     },
     /// A frame of another member is invalid and was dropped: the sender has another version, or is faulty.
     Refused {
-        /// The sender.
+        /// The sender of the frame.
         from: Node,
-        /// The reason.
+        /// The reason for the refusal.
         why: crate::FrameFault,
     },
     /// This incarnation has ended: drop it, and create another one.

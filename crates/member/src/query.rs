@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use lockkeeper_core::{LockMode, MutualExclusion};
 use serde::{Deserialize, Serialize};
 
-/// The locks that a query across members asks for.
+/// The locks that a query across members selects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
     /// The locks whose names follow this one, in the order of their names: as many as fit into one reply. `None`:
@@ -61,7 +61,7 @@ pub struct LockStatus {
 /// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Participant {
-    /// The acquisition.
+    /// The acquisition that holds or waits.
     pub acquisition: Acquisition,
     /// The mode: exclusive, shared, or a permit.
     pub mode: LockMode,
@@ -73,6 +73,11 @@ pub struct Participant {
     pub for_ns: u64,
     /// The beginning of the hold or the wait, in milliseconds of Unix time on its member's machine: for operators.
     pub since_ms: u64,
+    /// The deadline of a [detached](Member::detach_resident) hold, in milliseconds of Unix time.
+    pub detached_until_ms: Option<u64>,
+    /// Whether the client of a hold is disconnected or has sent nothing since its session was adopted: if it does not
+    /// come back, the hold ends with its time to live.
+    pub in_jeopardy: bool,
 }
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
@@ -131,6 +136,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 fence: hold.fence,
                 for_ns: now.saturating_sub(hold.since_ns),
                 since_ms: self.config.unix_ms(hold.since_ns),
+                detached_until_ms: hold.detached_until_ms,
+                in_jeopardy: hold.detached_until_ms.is_none()
+                    && self.is_in_jeopardy(now, acquisition.session),
             })
         });
         let waits = active.queue.iter().map(|waiter| Participant {
@@ -140,6 +148,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             fence: None,
             for_ns: now.saturating_sub(waiter.since_ns),
             since_ms: self.config.unix_ms(waiter.since_ns),
+            detached_until_ms: None,
+            in_jeopardy: false,
         });
         let mut left = most_bytes;
         let mut fits = |who: &Participant| {
@@ -152,6 +162,10 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             active.holds.iter().map(|hold| hold.acquisitions().count()).sum::<usize>() + active.queue.len();
         let left_out = u32::try_from(all - holders.len() - waiters.len()).unwrap_or(u32::MAX);
         LockStatus { lock: name.clone(), holders, waiters, left_out }
+    }
+
+    fn is_in_jeopardy(&self, now: u64, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|session| session.is_in_jeopardy(now, &self.config))
     }
 
     /// Handles a query of another member.
@@ -445,6 +459,8 @@ mod tests {
             fence: None,
             for_ns: 0,
             since_ms: 0,
+            detached_until_ms: None,
+            in_jeopardy: false,
         }
     }
 

@@ -19,19 +19,21 @@ use crate::{
     Acquisition, BugSwitch, Bugs, HoldRecord, LONGEST_PAYLOAD, Out, PortRequest, RecordChange, RecordOutcome,
     RecordWrite, SessionId, ToClient,
 };
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
 /// Most changes of one write, and their approximate size in bytes.
 const MOST_CHANGES: usize = 512;
 const MOST_BYTES: usize = 64 * 1024;
+/// How long a hold whose record did not fit into the table waits for the next attempt.
+const UNFIT_PAUSE_NS: u64 = 1_000_000_000;
 
 /// The state of a record at the home of its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordState {
     /// To be proposed. `proposed` is set if an earlier proposal may have been applied.
-    Wanted { proposed: bool },
+    Scheduled { proposed: bool },
     /// In the table, with this index among the records of its session.
     Committed { index: u64 },
     /// Its end is to be proposed.
@@ -43,12 +45,17 @@ pub(crate) enum RecordState {
 pub(crate) struct Recording {
     records: BTreeMap<Acquisition, (LockId, RecordState)>,
     /// The records whose state is to be written.
-    wanted: BTreeSet<Acquisition>,
+    scheduled: BTreeSet<Acquisition>,
     /// The records in the table whose payload has changed since it was written.
     changed: BTreeSet<Acquisition>,
     /// The write in progress, and when it was sent.
     in_progress: Option<(RecordWrite, u64)>,
     sequence: u64,
+    /// Holds whose records, or new payloads, did not fit into the table, and when each was refused. They are proposed again
+    /// after a while; until then they are as short as other holds without a record.
+    unfit: VecDeque<(u64, Acquisition)>,
+    /// The same holds, for a search.
+    is_unfit: BTreeSet<Acquisition>,
     /// The epoch in which the table refused the last write: a newer view is decided, and nothing is written before it
     /// starts here.
     refused_in: Option<u64>,
@@ -67,7 +74,7 @@ impl Recording {
 
     /// Whether nothing is left to write.
     pub fn is_done(&self) -> bool {
-        self.wanted.is_empty() && self.in_progress.is_none()
+        self.scheduled.is_empty() && self.in_progress.is_none()
     }
 
     /// Adds the record of an adopted hold.
@@ -80,27 +87,32 @@ impl Recording {
         if let Some((write, _)) = self.in_progress.take() {
             let known = write.changes.iter().map(RecordChange::acquisition);
             for acquisition in known.filter(|acquisition| self.records.contains_key(acquisition)) {
-                self.wanted.insert(acquisition);
+                self.scheduled.insert(acquisition);
                 self.changed.insert(acquisition);
             }
         }
         self.refused_in = None;
     }
 
-    /// Wants the record of a hold.
-    fn want(&mut self, acquisition: Acquisition, lock: LockId) {
+    /// Schedules the record of a hold.
+    fn schedule(&mut self, acquisition: Acquisition, lock: LockId) {
         if !self.has(acquisition) {
-            self.records.insert(acquisition, (lock, RecordState::Wanted { proposed: false }));
-            self.wanted.insert(acquisition);
+            self.records.insert(acquisition, (lock, RecordState::Scheduled { proposed: false }));
+            self.scheduled.insert(acquisition);
         }
     }
 
-    /// Wants a record to be written again, with the present payload. Returns `false` if there is none yet.
-    fn want_change(&mut self, acquisition: Acquisition) -> bool {
+    /// Whether the table had no room for the record of this acquisition, or for its present payload.
+    pub fn is_unfit(&self, acquisition: Acquisition) -> bool {
+        self.is_unfit.contains(&acquisition)
+    }
+
+    /// Schedules a record to be written again, with the present payload. Returns `false` if there is none yet.
+    fn schedule_change(&mut self, acquisition: Acquisition) -> bool {
         let has_record = self.has(acquisition);
         if has_record {
             self.changed.insert(acquisition);
-            self.wanted.insert(acquisition);
+            self.scheduled.insert(acquisition);
         }
         has_record
     }
@@ -109,16 +121,16 @@ impl Recording {
     pub fn end(&mut self, acquisition: Acquisition, proposed_is_short: bool) -> bool {
         match self.records.get_mut(&acquisition) {
             None => false,
-            Some((_, RecordState::Wanted { proposed })) if !*proposed || proposed_is_short => {
+            Some((_, RecordState::Scheduled { proposed })) if !*proposed || proposed_is_short => {
                 self.records.remove(&acquisition);
-                self.wanted.remove(&acquisition);
+                self.scheduled.remove(&acquisition);
                 false
             }
             // The outcome of the proposal decides whether there is something to end.
-            Some((_, RecordState::Wanted { .. })) => true,
+            Some((_, RecordState::Scheduled { .. })) => true,
             Some((_, state)) => {
                 *state = RecordState::Ending;
-                self.wanted.insert(acquisition);
+                self.scheduled.insert(acquisition);
                 true
             }
         }
@@ -126,7 +138,7 @@ impl Recording {
 }
 
 impl<P: MutualExclusion, B: Bugs> Member<P, B> {
-    /// Wants the records of the holds that have been in use for long enough.
+    /// Schedules the records of the holds that have been in use for long enough.
     pub(crate) fn record_long_holds(&mut self, now: u64) {
         while let Some(&(since_ns, acquisition)) = self.young_holds.front()
             && now >= since_ns.saturating_add(self.config.record_after_ns)
@@ -134,24 +146,35 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         {
             self.spend(1);
             self.young_holds.pop_front();
-            self.want_record(acquisition);
+            self.schedule_record(acquisition);
+        }
+        while let Some(&(since_ns, acquisition)) = self.recording.unfit.front()
+            && now >= since_ns.saturating_add(UNFIT_PAUSE_NS)
+            && self.has_budget()
+        {
+            self.spend(1);
+            self.recording.unfit.pop_front();
+            self.recording.is_unfit.remove(&acquisition);
+            if !self.recording.schedule_change(acquisition) {
+                self.schedule_record(acquisition);
+            }
         }
     }
 
-    /// Wants the record of a hold that is in use.
-    pub(crate) fn want_record(&mut self, acquisition: Acquisition) {
+    /// Schedules the record of a hold that is in use.
+    pub(crate) fn schedule_record(&mut self, acquisition: Acquisition) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(hold) = active.hold_mut(acquisition) else { return };
         let has_payload = !acquisition.session.is_resident() || !hold.payload.is_empty();
         if hold.in_use && hold.ttl_ns > 0 && has_payload && hold.revoked_until_ns.is_none() {
-            self.recording.want(acquisition, id);
+            self.recording.schedule(acquisition, id);
         }
     }
 
-    /// Asks for a record of the hold of a resident client, or changes the payload of its record. The driver learns of the
-    /// record by [`ToClient::Recorded`]. Returns `false` if the client does not hold the lock, or the payload is empty or
-    /// too long.
+    /// Requests a record of the hold of a resident client, or changes the payload of its record. The driver learns of
+    /// the record by [`ToClient::Recorded`]. Returns `false` if the client does not hold the lock, or the payload is
+    /// empty or too long.
     pub fn record_resident(
         &mut self,
         now: u64,
@@ -168,10 +191,28 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Some(hold) = active.and_then(|active| active.hold_mut(acquisition)) else { return false };
         hold.payload = payload;
         hold.ttl_ns = ttl_ns;
-        if !self.recording.want_change(acquisition) {
+        if !self.recording.schedule_change(acquisition) {
             self.young_holds.push_back((now, acquisition));
         }
         true
+    }
+
+    /// Marks the hold of a resident client as detached: it belongs to an owner without a process, and the driver ends it at
+    /// its deadline (milliseconds of Unix time), which lists show. Its record is proposed at once. `None`: the hold is not
+    /// detached any more.
+    pub fn detach_resident(&mut self, acquisition: Acquisition, until_ms: Option<u64>) {
+        let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
+        let active = self.locks.get_mut(id).active.as_mut();
+        let Some(hold) = active.and_then(|active| active.hold_mut(acquisition)) else { return };
+        hold.detached_until_ms = until_ms;
+        self.note_change(id);
+        self.schedule_record(acquisition);
+    }
+
+    /// Whether the table had no room for the record of this hold, or for its present payload. The member tries again after
+    /// a while.
+    pub fn is_record_unfit(&self, acquisition: Acquisition) -> bool {
+        self.recording.is_unfit(acquisition)
     }
 
     /// Whether the table contains the record of a hold with its present payload.
@@ -179,16 +220,23 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Recording { changed, in_progress, .. } = &self.recording;
         let is_of = |change: &RecordChange| change.acquisition() == acquisition;
         let written = in_progress.as_ref().is_some_and(|(write, _)| write.changes.iter().any(is_of));
-        self.recording.is_committed(acquisition) && !changed.contains(&acquisition) && !written
+        let unfit = self.recording.is_unfit(acquisition);
+        self.recording.is_committed(acquisition) && !changed.contains(&acquisition) && !written && !unfit
     }
 
     /// Promises the recorded holds of a resident client for their time to live from now on. Returns `false` if this
     /// member can promise nothing at the moment: it has no lease, or changes its view.
     pub fn promise_resident(&mut self, now: u64, id: SessionId) -> bool {
-        let may_promise = self.running().is_some() && now < self.lease_until_ns && self.promises(now);
+        let while_frozen = self.config.has(BugSwitch::PromisedWhileFrozen);
+        let runs = now < self.lease_until_ns || self.config.has(BugSwitch::ResidentPromisedWithoutLease);
+        let may_promise = (self.running().is_some() || while_frozen) && runs && self.promises(now);
         let session = self.sessions.get_mut(&id).filter(|session| session.resident && !session.ends);
         let Some(session) = session.filter(|_| may_promise) else { return false };
         session.durably_promised_ns = session.durably_promised_ns.max(Some(now));
+        let was_orphan = core::mem::replace(&mut session.is_orphan, false);
+        if was_orphan {
+            self.note_changes_of(id);
+        }
         true
     }
 
@@ -203,13 +251,13 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             }
             return;
         }
-        if self.recording.refused_in == Some(epoch) || self.recording.wanted.is_empty() {
+        if self.recording.refused_in == Some(epoch) || self.recording.scheduled.is_empty() {
             return;
         }
         let (mut changes, mut bytes) = (Vec::new(), 0);
         while changes.len() < MOST_CHANGES
             && bytes < MOST_BYTES
-            && let Some(acquisition) = self.recording.wanted.pop_first()
+            && let Some(acquisition) = self.recording.scheduled.pop_first()
         {
             let change = self.change_of(acquisition);
             bytes += change.as_ref().map_or(0, RecordChange::bytes);
@@ -239,7 +287,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 self.record_of(id, acquisition).filter(|_| changed).map(RecordChange::Record)
             }
             RecordState::Ending => Some(RecordChange::End(acquisition)),
-            RecordState::Wanted { proposed } => {
+            RecordState::Scheduled { proposed } => {
                 *proposed = true;
                 let id = *id;
                 let Some(record) = self.record_of(id, acquisition) else {
@@ -303,23 +351,37 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         out: &mut Out<Message<P>>,
     ) {
         let acquisition = change.acquisition();
-        let Some(&(id, _)) = self.recording.records.get(&acquisition) else { return };
+        let Some(&(id, state)) = self.recording.records.get(&acquisition) else { return };
         let held = matches!(self.stage(acquisition), Some(Stage::Held(_)));
         match (change, outcome) {
-            (_, RecordOutcome::Refused) if held || matches!(change, RecordChange::End(_)) => {
-                self.recording.wanted.insert(acquisition);
+            // The write may have been applied before, with its answer lost, and refused only when it was repeated in a
+            // newer view. So the record of a hold that has ended meanwhile is ended in that view, too.
+            (_, RecordOutcome::Refused) => {
+                self.recording.scheduled.insert(acquisition);
                 self.recording.changed.insert(acquisition);
             }
-            // Neither this proposal nor an earlier one was accepted, and none is in progress.
-            (_, RecordOutcome::Refused) | (_, RecordOutcome::Ended) => {
+            (_, RecordOutcome::Ended) => {
                 self.recording.records.remove(&acquisition);
                 self.recording.changed.remove(&acquisition);
                 self.record_ended(now, id, acquisition, out);
             }
+            // It is in the table with its old payload, if at all: an earlier proposal was answered before this one.
+            (_, RecordOutcome::Full) => {
+                let is_new = matches!(state, RecordState::Scheduled { .. });
+                if is_new {
+                    self.recording.records.remove(&acquisition);
+                }
+                if held {
+                    self.recording.unfit.push_back((now, acquisition));
+                    self.recording.is_unfit.insert(acquisition);
+                } else if is_new {
+                    self.record_ended(now, id, acquisition, out);
+                }
+            }
             (_, RecordOutcome::Recorded) if held => self.report_record(now, acquisition, out),
             (_, RecordOutcome::Recorded) => {
                 self.recording.records.insert(acquisition, (id, RecordState::Ending));
-                self.recording.wanted.insert(acquisition);
+                self.recording.scheduled.insert(acquisition);
             }
         }
     }
@@ -334,7 +396,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         let Some(ttl_ns) = hold.map(|hold| hold.ttl_ns) else { return };
         session.recorded += 1;
         let index = session.recorded;
-        if !self.config.has(BugSwitch::PromisedBeforeCommit) || matches!(state, RecordState::Wanted { .. }) {
+        if !self.config.has(BugSwitch::PromisedBeforeCommit) || matches!(state, RecordState::Scheduled { .. })
+        {
             *state = RecordState::Committed { index };
         }
         let (generation, number) = (session.generation, acquisition.number);

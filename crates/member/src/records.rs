@@ -13,7 +13,9 @@
 //! very incarnation and epoch, and applies it once: a member that was excluded, or that has not installed the newest view
 //! yet, changes nothing.
 
-use crate::{Acquisition, Fence, LockMode, LockName, Node, Proof, SessionId, Tag, View};
+use crate::{
+    Acquisition, BugSwitch, Bugs, Fence, LockMode, LockName, NoBugs, Node, Proof, SessionId, Tag, View,
+};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 /// A recorded hold. A hold with several acquisitions (reentrant requests) has one record for each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldRecord {
-    /// The acquisition.
+    /// The acquisition that the record is about.
     pub acquisition: Acquisition,
     /// The number of the first acquisition of the hold. Records of one session with the same number are one hold.
     pub hold: u64,
@@ -41,9 +43,9 @@ pub struct HoldRecord {
     pub tag: Tag,
     /// The proof of the session's client.
     pub proof: Proof,
-    /// What the driver of the home has stored with the hold of a resident client
-    /// ([`Member::record_resident`](crate::Member::record_resident)), for the driver of the member that adopts it. Empty for
-    /// other clients.
+    /// The bytes that the driver of the home has stored with the hold of a resident client
+    /// ([`Member::record_resident`](crate::Member::record_resident)), for the driver of the member that adopts it.
+    /// Empty for other clients.
     pub payload: Vec<u8>,
     /// The member whose session holds the lock.
     pub home: Node,
@@ -55,6 +57,10 @@ pub struct HoldRecord {
 
 /// The longest [payload](HoldRecord::payload), in bytes.
 pub const LONGEST_PAYLOAD: usize = 8 * 1024;
+
+/// The largest size of the table of recorded holds, as [counted](HoldTable::bytes), in bytes. A snapshot of the table is
+/// sent in one message, which has room for it. All replicas must agree on this number.
+pub const MOST_TABLE_BYTES: usize = 8 << 20;
 
 impl HoldRecord {
     /// Approximate size in the log and in frames, in bytes.
@@ -93,13 +99,13 @@ impl RecordChange {
 /// A batch of changes by one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordWrite {
-    /// The member.
+    /// The member that makes the changes.
     pub home: Node,
     /// The epoch in which it runs.
     pub epoch: u64,
     /// The number of the batch, rising within the incarnation. A batch that is applied is not applied again.
     pub sequence: u64,
-    /// The changes.
+    /// The changes, in the order in which they are applied.
     pub changes: Vec<RecordChange>,
 }
 
@@ -112,6 +118,8 @@ pub enum RecordOutcome {
     Ended,
     /// Nothing changed: a newer view has replaced the epoch of the write.
     Refused,
+    /// Nothing changed: the table has no room for the record ([`MOST_TABLE_BYTES`]).
+    Full,
 }
 
 /// The table of recorded holds.
@@ -120,9 +128,29 @@ pub struct HoldTable {
     records: BTreeMap<Acquisition, HoldRecord>,
     /// The number of the last batch that was applied, for each member of the newest view.
     sequences: BTreeMap<Node, u64>,
+    /// The size of the records.
+    #[serde(skip)]
+    size: TableSize,
 }
 
+/// The size of a table, once it was computed. It is not part of the stored table, because the records determine it.
+#[derive(Clone, Copy, Debug, Default)]
+struct TableSize(Option<usize>);
+
+impl PartialEq for TableSize {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for TableSize {}
+
 impl HoldTable {
+    /// The approximate size of all records, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.size.0.unwrap_or_else(|| self.records.values().map(HoldRecord::bytes).sum())
+    }
+
     /// The records, by acquisition.
     pub fn records(&self) -> impl ExactSizeIterator<Item = &HoldRecord> {
         self.records.values()
@@ -130,8 +158,18 @@ impl HoldTable {
 
     /// Applies a decided view: the records of members that are not in it get a new home.
     pub fn apply_view(&mut self, view: &View) {
+        self.apply_view_with(view, NoBugs);
+    }
+
+    /// [Applies a decided view](Self::apply_view), with bug switches for simulations.
+    pub fn apply_view_with(&mut self, view: &View, bugs: impl Bugs) {
         self.sequences.retain(|node, _| view.has(*node));
-        for record in self.records.values_mut().filter(|record| !view.has(record.home)) {
+        // A member that has left as planned is not listed as missing.
+        let missing_only = bugs.has(BugSwitch::DepartedNotAdopted);
+        let moves = |record: &&mut HoldRecord| {
+            !view.has(record.home) && (!missing_only || view.missing.contains(&record.home))
+        };
+        for record in self.records.values_mut().filter(moves) {
             let Some(home) = heir(record.acquisition.session, view) else { continue };
             (record.home, record.epoch, record.adopted) = (home, view.epoch, true);
         }
@@ -144,32 +182,87 @@ impl HoldTable {
 
     /// Applies a batch. `newest` is the newest decided view.
     pub fn apply(&mut self, write: &RecordWrite, newest: &View) -> Vec<RecordOutcome> {
-        let current = newest.epoch == write.epoch && newest.has(write.home);
+        self.apply_all(write, newest, MOST_TABLE_BYTES, NoBugs)
+    }
+
+    /// [Applies a batch](Self::apply), with bug switches for simulations.
+    pub fn apply_with(&mut self, write: &RecordWrite, newest: &View, bugs: impl Bugs) -> Vec<RecordOutcome> {
+        self.apply_all(write, newest, MOST_TABLE_BYTES, bugs)
+    }
+
+    /// [Applies a batch](Self::apply) to a table of at most `most_bytes`, for tests of a full table.
+    pub fn apply_within(
+        &mut self,
+        write: &RecordWrite,
+        newest: &View,
+        most_bytes: usize,
+    ) -> Vec<RecordOutcome> {
+        self.apply_all(write, newest, most_bytes, NoBugs)
+    }
+
+    fn apply_all(
+        &mut self,
+        write: &RecordWrite,
+        newest: &View,
+        most_bytes: usize,
+        bugs: impl Bugs,
+    ) -> Vec<RecordOutcome> {
+        let is_member = newest.has(write.home);
+        let current = if is_member {
+            newest.epoch == write.epoch || bugs.has(BugSwitch::StaleEpochAccepted)
+        } else {
+            bugs.has(BugSwitch::ExcludedRecordsAccepted)
+        };
         if !current {
-            return write.changes.iter().map(|_| RecordOutcome::Refused).collect();
+            let refuse = |change: &RecordChange| match change {
+                RecordChange::End(ended) if bugs.has(BugSwitch::FormerHomeEnds) => {
+                    self.records.remove(ended);
+                    RecordOutcome::Ended
+                }
+                _ => RecordOutcome::Refused,
+            };
+            return write.changes.iter().map(refuse).collect();
         }
         let last = self.sequences.entry(write.home).or_default();
-        let again = write.sequence <= *last;
+        let again = write.sequence <= *last && !bugs.has(BugSwitch::WritesAppliedTwice);
         *last = write.sequence.max(*last);
-        write.changes.iter().map(|change| self.change(write, change, again)).collect()
+        write.changes.iter().map(|change| self.change(write, change, again, most_bytes)).collect()
     }
 
     /// Applies one change, or only determines its outcome if the batch was applied before.
-    fn change(&mut self, write: &RecordWrite, change: &RecordChange, again: bool) -> RecordOutcome {
-        let known = self.records.get(&change.acquisition()).map(|record| record.home);
+    fn change(
+        &mut self,
+        write: &RecordWrite,
+        change: &RecordChange,
+        again: bool,
+        most_bytes: usize,
+    ) -> RecordOutcome {
+        let before = self.bytes();
+        self.size.0 = Some(before);
+        let known = self.records.get(&change.acquisition()).map(|record| (record.home, record.bytes()));
+        let (known, known_bytes) = (known.map(|(home, _)| home), known.map_or(0, |(_, bytes)| bytes));
         match change {
             RecordChange::Record(record) => {
-                if known.is_none() && !again {
-                    let record =
-                        HoldRecord { home: write.home, epoch: write.epoch, adopted: false, ..record.clone() };
-                    self.records.insert(record.acquisition, record);
-                    return RecordOutcome::Recorded;
-                }
-                if known != Some(write.home) {
+                if known.is_some_and(|home| home != write.home) {
                     return RecordOutcome::Refused;
                 }
-                if let Some(known) = self.records.get_mut(&record.acquisition).filter(|_| !again) {
-                    known.payload.clone_from(&record.payload);
+                let after = before - known_bytes + record.bytes();
+                let fits = after <= most_bytes || record.bytes() <= known_bytes;
+                match self.records.get_mut(&record.acquisition) {
+                    Some(_) if again => {}
+                    // The first answer was `Full` and got lost; or this is a late duplicate, whose answer the home ignores.
+                    None if again => return RecordOutcome::Full,
+                    _ if !fits => return RecordOutcome::Full,
+                    Some(known) => {
+                        known.payload.clone_from(&record.payload);
+                        self.size.0 = Some(after);
+                    }
+                    None => {
+                        let (home, epoch, adopted) = (write.home, write.epoch, false);
+                        let record = HoldRecord { home, epoch, adopted, ..record.clone() };
+                        self.records.insert(record.acquisition, record);
+                        self.size.0 = Some(after);
+                    }
                 }
                 RecordOutcome::Recorded
             }
@@ -179,6 +272,7 @@ impl HoldTable {
                 }
                 if !again {
                     self.records.remove(acquisition);
+                    self.size.0 = Some(before - known_bytes);
                 }
                 RecordOutcome::Ended
             }
@@ -256,8 +350,32 @@ mod tests {
         assert_eq!(table.apply(&first, &newest), [RecordOutcome::Recorded]);
         assert_eq!(table.apply(&first, &newest), [RecordOutcome::Recorded], "the answer was lost");
         table.apply(&write(1, 5, 2, vec![RecordChange::End(acquisition(1))]), &newest);
-        assert_eq!(table.apply(&first, &newest), [RecordOutcome::Refused]);
+        assert_eq!(table.apply(&first, &newest), [RecordOutcome::Full], "it is not in the table");
         assert_eq!(table.records().len(), 0);
+    }
+
+    #[test]
+    fn a_record_that_does_not_fit_changes_nothing_and_fits_after_the_end_of_another_one() {
+        let (mut table, newest) = (HoldTable::default(), view(5, &[1]));
+        let RecordChange::Record(first) = record(1) else { panic!("a record") };
+        let most_bytes = 2 * first.bytes();
+        let mut apply = |sequence, changes| {
+            let outcomes = table.apply_within(&write(1, 5, sequence, changes), &newest, most_bytes);
+            assert!(table.bytes() <= most_bytes);
+            assert_eq!(table.bytes(), table.records().map(HoldRecord::bytes).sum::<usize>());
+            (outcomes, table.records().len())
+        };
+        let (recorded, full) = (RecordOutcome::Recorded, RecordOutcome::Full);
+        assert_eq!(apply(1, vec![record(1), record(2), record(3)]), (vec![recorded, recorded, full], 2));
+        // A longer payload does not fit either, and the old one stays.
+        let longer = RecordChange::Record(HoldRecord { payload: vec![7], ..first.clone() });
+        assert_eq!(apply(2, vec![longer.clone(), record(1)]), (vec![full, recorded], 2));
+        let end = RecordChange::End(acquisition(2));
+        assert_eq!(apply(3, vec![end, longer]), (vec![RecordOutcome::Ended, recorded], 1));
+        assert_eq!(apply(4, vec![record(3)]), (vec![full], 1), "the payload has taken a part of the room");
+        // The size is computed from the records after they were read from a snapshot.
+        table.size = TableSize(None);
+        assert_eq!(table.bytes(), first.bytes() + 1);
     }
 
     #[test]

@@ -55,6 +55,20 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         if self.promises(now) { self.lease_until_ns } else { 0 }
     }
 
+    /// The latest end of a lease that a resident client may have read, as a time on the member's clock. A member that has
+    /// sent its departure notice has no lease, but a hold that it ends in its last view, because an operator revokes
+    /// it, must outlast the lease that it has given up.
+    pub fn resident_promised_until_ns(&self) -> u64 {
+        self.lease_until_ns.max(self.leave.map_or(0, |leave| leave.given_up_until_ns))
+    }
+
+    /// The time, on the member's clock, until which its driver keeps the lock of a hold of a resident client that it
+    /// adopts now. The previous driver may have promised the hold for its time to live just before, and may report the
+    /// rest of that time until its own clock reaches the end of it. That clock may be slower than this one.
+    pub fn adopted_until_ns(&self, now: u64, ttl_ns: u64) -> u64 {
+        now.saturating_add(self.config.outwait(ttl_ns))
+    }
+
     /// The time, on this clock, until which the client of a session may use its holds.
     ///
     /// A resident client reads [`resident_until_ns`](Self::resident_until_ns) and may rely on that value. While the
@@ -66,7 +80,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
         let longest = self.applied.inherited.lease_ns.max(self.config.cluster.lease_ns);
         let last = self.leave.map_or(u64::MAX, |leave| leave.promises_until_ns(longest));
-        self.lease_until_ns.min(last)
+        self.resident_promised_until_ns().min(last)
     }
 
     /// Draws a further fence for an exclusive hold: above every fence drawn for this lock before, the hold's own

@@ -1,8 +1,9 @@
-//! A client's session, as its member stores it.
+//! The member's half of a client's session.
 
 use crate::table::LockId;
-use crate::{BugSwitch, Bugs, Config, Ended, Generation, Node, Proof};
+use crate::{BugSwitch, Bugs, Config, Ended, Generation, Node, Proof, ToClient};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The state of an acquisition.
@@ -13,7 +14,7 @@ pub(crate) enum Stage {
     Over(Ended),
 }
 
-/// A session.
+/// A session at this member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub generation: Generation,
@@ -38,8 +39,12 @@ pub(crate) struct Session {
     pub keep_alive_sent_ns: Option<u64>,
     /// When the last message of the client arrived.
     pub last_message_ns: u64,
+    /// Whether this member has adopted the session and has received no message of its client since.
+    pub is_orphan: bool,
     /// Revoked acquisitions, listed in every answer to a keep-alive until the client releases them.
     pub revoked: BTreeSet<u64>,
+    /// The names of the operators that revoked some of these acquisitions.
+    pub revoked_by: BTreeMap<u64, String>,
     /// Whether the client is in the driver's own process and never falls silent: see [`resident`](crate::resident).
     pub resident: bool,
     /// Number of acquisitions that hold or wait.
@@ -71,6 +76,13 @@ impl Session {
         now >= self.promised_until_ns && now >= self.last_message_ns.saturating_add(config.session_ns())
     }
 
+    /// Whether the client has sent nothing since the session was adopted, or for longer than its lease: then only
+    /// records protect its holds.
+    pub fn is_in_jeopardy(&self, now: u64, config: &Config<impl Bugs>) -> bool {
+        let silent = now >= self.last_message_ns.saturating_add(config.session_ns());
+        self.is_orphan || (silent && !self.resident)
+    }
+
     /// The time until which the client may use a recorded hold with this time to live.
     pub fn record_promised_until_ns(&self, ttl_ns: u64, config: &Config<impl Bugs>) -> u64 {
         self.durably_promised_ns.map_or(0, |at| at.saturating_add(config.outwait(ttl_ns)))
@@ -89,6 +101,7 @@ impl Session {
             };
             let (number, stage) = first.remove_entry();
             self.revoked.remove(&number);
+            self.revoked_by.remove(&number);
             if !matches!(stage, Stage::Over(_)) {
                 open.push((number, stage));
             }
@@ -109,6 +122,11 @@ impl Session {
     /// Whether no acquisition has used this number.
     pub fn is_new(&self, number: u64) -> bool {
         number >= self.settled && !self.acquisitions.contains_key(&number)
+    }
+
+    /// The messages that name the operators who revoked holds of the session.
+    pub fn revokers(&self) -> impl Iterator<Item = ToClient> {
+        self.revoked_by.iter().map(|(&number, by)| ToClient::RevokedBy { number, by: by.clone() })
     }
 
     /// Whether the session has neither holds nor requests.

@@ -59,13 +59,13 @@ pub enum SettingsError {
     },
     /// The lease is 0 or longer than any lease may be.
     LeaseOutOfRange {
-        /// The lease.
+        /// The length of the lease, in nanoseconds.
         lease_ns: u64,
     },
     /// The lease is longer than the longest lease for which a founder waits, or that one is longer than any lease may
     /// be.
     LeaseAboveLongest {
-        /// The lease.
+        /// The length of the lease, in nanoseconds.
         lease_ns: u64,
         /// The longest lease that the members may ever have set.
         longest_lease_ns: u64,
@@ -91,7 +91,7 @@ pub enum SettingsError {
     },
     /// The lease ends before the voters have elected a new leader.
     LeaseTooShort {
-        /// The lease.
+        /// The length of the lease, in nanoseconds.
         lease_ns: u64,
         /// The shortest lease that outlasts an election.
         least_ns: u64,

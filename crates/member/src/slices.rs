@@ -18,7 +18,7 @@ const SWEPT: usize = 16;
 
 /// A list whose chunks are being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Listed {
+pub(crate) enum ListKind {
     Report,
     Start,
 }
@@ -27,7 +27,7 @@ pub(crate) enum Listed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     pub to: Node,
-    pub what: Listed,
+    pub what: ListKind,
     pub epoch: u64,
     pub next: u32,
     pub end: u32,
@@ -35,14 +35,14 @@ pub(crate) struct Sending {
 
 /// Obsolete data that is too large to be freed in one step.
 #[derive(Clone, Debug)]
-pub(crate) enum Trash<M> {
+pub(crate) enum DeferredDrop<M> {
     Held(Vec<Arc<[StartHold]>>),
     Holding(Vec<Arc<[ReportedHold]>>),
     Messages(VecDeque<(u64, LockMessage<M>)>),
     Order(BTreeSet<(u64, LockId)>),
 }
 
-impl<M> Trash<M> {
+impl<M> DeferredDrop<M> {
     /// Whether this can be freed at once.
     fn is_small(&self) -> bool {
         match self {
@@ -131,36 +131,36 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     }
 
     /// Frees a little obsolete data after every event, so that it needs no steps of its own.
-    pub(crate) fn tidy_up(&mut self) {
+    pub(crate) fn free_obsolete(&mut self) {
         self.locks.sweep(SWEPT);
-        if let Some(trash) = self.trash.last_mut()
-            && trash.shrink()
+        if let Some(garbage) = self.deferred_drops.last_mut()
+            && garbage.shrink()
         {
-            self.trash.pop();
+            self.deferred_drops.pop();
         }
     }
 
-    /// Frees more, in a step that has nothing else to do.
-    pub(crate) fn tidy_up_well(&mut self) {
+    /// Frees more obsolete data, in a step that has nothing else to do.
+    pub(crate) fn free_more_obsolete(&mut self) {
         let most = self.config.slice.min(1024);
         self.locks.sweep(most);
     }
 
     /// Frees obsolete data: at once if it is small, otherwise in small steps.
-    pub(crate) fn discard(&mut self, trash: Trash<Message<P>>) {
-        if !trash.is_small() {
-            self.trash.push(trash);
+    pub(crate) fn discard(&mut self, garbage: DeferredDrop<Message<P>>) {
+        if !garbage.is_small() {
+            self.deferred_drops.push(garbage);
         }
     }
 
     pub(crate) fn discard_start(&mut self, holds: ChunkedList<StartHold>) {
-        self.discard(Trash::Held(holds.into_chunks()));
+        self.discard(DeferredDrop::Held(holds.into_chunks()));
     }
 
     /// Drops the links of a view that has ended.
     pub(crate) fn drop_links(&mut self) {
         for (_, link) in core::mem::take(&mut self.links) {
-            self.discard(Trash::Messages(link.into_unacknowledged()));
+            self.discard(DeferredDrop::Messages(link.into_unacknowledged()));
         }
         self.resends = false;
         self.delivers = false;
@@ -176,15 +176,15 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     pub(crate) fn discard_gather(&mut self, gather: crate::gather::Gather) {
         let (reports, start) = gather.into_lists();
         for report in reports {
-            self.discard(Trash::Holding(report.into_chunks()));
+            self.discard(DeferredDrop::Holding(report.into_chunks()));
         }
-        self.discard(Trash::Held(start));
+        self.discard(DeferredDrop::Held(start));
     }
 
     /// Sends chunks of a list, from `first` on, at a member's request. The chunks sent before are probably in
     /// transit, except for the first one that the member lacks, so only a few of them are sent again. With 20 chunks
     /// sent and `first` = 10, these are 10 to 13 again, and the new ones 20 to 25.
-    pub(crate) fn send_chunks(&mut self, to: Node, what: Listed, epoch: u64, first: u32) {
+    pub(crate) fn send_chunks(&mut self, to: Node, what: ListKind, epoch: u64, first: u32) {
         const AGAIN: u32 = 4;
         self.sending.retain(|sending| (sending.to, sending.what) != (to, what));
         let sent = self.sent.get(&(to, what)).filter(|sent| sent.0 == epoch).map_or(0, |sent| sent.1);
@@ -202,7 +202,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         while self.has_budget() {
             let Some(mut sending) = self.sending.pop_front() else { return };
             let Some((body, items)) = self.listed(sending) else { continue };
-            // To copy an item into a frame costs far less than to work on a lock.
+            // Copying an item into a frame costs far less than work on a lock.
             self.spend(1 + items / 8);
             self.send(sending.to, body, out);
             sending.next += 1;
@@ -219,12 +219,12 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     fn listed(&self, sending: Sending) -> Option<(Body<Message<P>>, usize)> {
         let Sending { to, what, epoch, next, .. } = sending;
         match what {
-            Listed::Report => {
+            ListKind::Report => {
                 let chunk = self.own_report(epoch)?.chunk(next)?;
                 let items = chunk.items.len();
                 Some((Body::Report { epoch, installed: self.installed, chunk }, items))
             }
-            Listed::Start => {
+            ListKind::Start => {
                 let gather = self.leader.as_ref()?.gather.as_ref()?;
                 let fits = gather.view.epoch == epoch && gather.view.has(to);
                 let chunk = gather.holds_at_start().filter(|_| fits)?.chunk(next)?;

@@ -15,7 +15,7 @@ use lockkeeper_core::MutualExclusion;
 
 /// Number of locks in a chunk. Growing the table adds chunks, and copies nothing.
 const CHUNK: usize = 1024;
-const WORDS: usize = CHUNK / 64;
+const KINDS: usize = CHUNK / 64;
 
 /// Most allocations of idle locks that are kept for reuse.
 const MOST_SPARE: usize = 1024;
@@ -45,9 +45,9 @@ struct Chunk<P: MutualExclusion> {
     locks: Vec<Lock<P>>,
     /// The slots with an instance of the view with number `view`, one bit each.
     view: u64,
-    fresh: [u64; WORDS],
+    fresh: [u64; KINDS],
     /// The free slots below `locks.len()`, one bit each.
-    vacant: [u64; WORDS],
+    vacant: [u64; KINDS],
     live: usize,
     /// Whether the chunk is in the list of chunks with a free slot.
     is_roomy: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Locks<P: MutualExclusion> {
     own: usize,
     /// Locks with local holds, waiters or requests to the algorithm, in arbitrary order.
     active: Vec<LockId>,
-    /// Boxed, because the boxes move from lock to lock.
+    /// Boxed: the allocations are reused for other locks.
     #[expect(clippy::vec_box)]
     spare: Vec<Box<Active>>,
     /// The holds at the start of the view, and an index from a lock to its holds: chunk number, and index in the
@@ -132,7 +132,7 @@ impl<P: MutualExclusion> Locks<P> {
             let chunk = &mut self.chunks[id.chunk()];
             if chunk.view != self.view {
                 chunk.view = self.view;
-                chunk.fresh = [0; WORDS];
+                chunk.fresh = [0; KINDS];
             }
             chunk.fresh[id.slot() / 64] |= 1 << (id.slot() % 64);
             chunk.locks[id.slot()].instance = None;
@@ -180,8 +180,8 @@ impl<P: MutualExclusion> Locks<P> {
             self.chunks.push(Chunk {
                 locks: Vec::with_capacity(size),
                 view: self.view,
-                fresh: [0; WORDS],
-                vacant: [0; WORDS],
+                fresh: [0; KINDS],
+                vacant: [0; KINDS],
                 live: 0,
                 is_roomy: true,
             });
@@ -265,8 +265,8 @@ impl<P: MutualExclusion> Locks<P> {
         chunk.locks[id.slot()] = Lock::new(nothing);
         if chunk.live == 0 {
             chunk.locks = Vec::new();
-            chunk.vacant = [0; WORDS];
-            chunk.fresh = [0; WORDS];
+            chunk.vacant = [0; KINDS];
+            chunk.fresh = [0; KINDS];
         }
         if !chunk.is_roomy {
             chunk.is_roomy = true;
@@ -352,7 +352,7 @@ impl<P: MutualExclusion> Locks<P> {
     }
 }
 
-fn is_set(bits: &[u64; WORDS], slot: usize) -> bool {
+fn is_set(bits: &[u64; KINDS], slot: usize) -> bool {
     bits[slot / 64] >> (slot % 64) & 1 == 1
 }
 

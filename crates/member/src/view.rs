@@ -15,9 +15,9 @@ pub struct View {
     pub members: Vec<Node>,
     /// For each member, the epoch since which it has been in every view.
     pub since: Vec<u64>,
-    /// The only member that may start the view: the leader that proposed it ...
+    /// The only member that may start the view: the leader that proposed it.
     pub coordinator: Node,
-    /// ... in this term of its leadership.
+    /// The term in which that leader proposed the view.
     pub term: u64,
     /// Excluded members that may still hold locks: the view does not start before their leases have expired. Members
     /// that left as planned are not listed.

@@ -11,7 +11,7 @@ use crate::gather::Gather;
 use crate::install::{FreezeState, OwnReport};
 use crate::link::{AckTiming, Link};
 use crate::member::{Member, Message, Timer, ViewState};
-use crate::slices::Listed;
+use crate::slices::ListKind;
 use crate::{
     Body, BugSwitch, Bugs, Chunk, Frame, HoldRecord, MemberId, Node, Note, Out, Packet, Report, ReportedHold,
     StartHold, View,
@@ -90,7 +90,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Adds the active lock with index `place` to the report, if it is held.
     fn add_to_report(&self, place: usize, list: &mut ChunkedListBuilder<ReportedHold>) {
         let Some((_, name, active)) = self.locks.active_at(place) else { return };
-        if let Some((mode, units)) = active.held() {
+        let without_ending = self.config.has(BugSwitch::EndingNotReported)
+            && active.holds.iter().all(|hold| hold.acquisition.is_none() && !hold.ending.is_empty());
+        if let Some((mode, units)) = active.held().filter(|_| !without_ending) {
             let holding = ReportedHold { lock: name.clone(), mode, units };
             let bytes = holding.bytes();
             list.push(holding, bytes, self.config.chunk_bytes);
@@ -139,7 +141,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             let report = Report { installed: self.installed, holds: holds.clone() };
             out.notes.push(Note::Reported { epoch, report });
         }
-        self.send_chunks(to, Listed::Report, epoch, chunk);
+        self.send_chunks(to, ListKind::Report, epoch, chunk);
     }
 
     /// Handles a freeze: freezes for the view, and reports once the report is complete.
@@ -192,7 +194,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         }
     }
 
-    /// Asks the members that have not reported yet.
+    /// Requests the reports that have not arrived completely.
     pub(crate) fn gather_again(&mut self, out: &mut Out<Message<P>>) {
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
         if !gather.is_gathering() {
@@ -247,18 +249,18 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
             let (epoch, members) = (view.epoch, view.members.clone());
             out.notes.push(Note::Started { view, holds });
             for node in members {
-                self.send_chunks(node, Listed::Start, epoch, 0);
+                self.send_chunks(node, ListKind::Start, epoch, 0);
             }
         }
     }
 
     /// Sends the start, beginning with chunk `first`.
     pub(crate) fn send_start(&mut self, to: Node, epoch: u64, first: u32) {
-        self.send_chunks(to, Listed::Start, epoch, first);
+        self.send_chunks(to, ListKind::Start, epoch, first);
     }
 
     /// As the leader: sends the freeze or the start again to a member whose renewal shows that it has missed it.
-    pub(crate) fn remind(&mut self, node: Node, out: &mut Out<Message<P>>) {
+    pub(crate) fn resend_freeze_or_start(&mut self, node: Node, out: &mut Out<Message<P>>) {
         let Some(gather) = self.leader.as_ref().and_then(|leader| leader.gather.as_ref()) else { return };
         if !gather.view.has(node) {
             return;
@@ -360,7 +362,7 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
         self.delivers |= link.is_ready();
         match answer {
             AckTiming::None => {}
-            AckTiming::Soon => self.look_at_link(now, from, out),
+            AckTiming::Soon => self.check_link(now, from, out),
             AckTiming::AtOnce => self.acknowledge(from, out),
         }
         self.deliver_all(now, from, delivered, out);
@@ -401,13 +403,13 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
                 link.continue_delivering(now, most, &mut delivered);
             }
             self.delivers |= link.is_ready();
-            self.look_at_link(now, node, out);
+            self.check_link(now, node, out);
             self.deliver_all(now, node, delivered, out);
         }
     }
 
     /// Sends an acknowledgement to that member if one is due; otherwise sets a timer for it.
-    pub(crate) fn look_at_link(&mut self, now: u64, from: Node, out: &mut Out<Message<P>>) {
+    pub(crate) fn check_link(&mut self, now: u64, from: Node, out: &mut Out<Message<P>>) {
         let wait_ns = self.config.acknowledge_ns;
         let link = self.links.get_mut(&from);
         match link.and_then(|link| link.acknowledges_at(now, wait_ns)) {
@@ -422,7 +424,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// Sends an acknowledgement, unless a payload has carried it in the meantime.
     pub(crate) fn acknowledge(&mut self, to: Node, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else { return };
-        let Some(link) = self.links.get_mut(&to).filter(|link| link.owes()) else { return };
+        let Some(link) = self.links.get_mut(&to).filter(|link| link.has_unacknowledged_arrivals()) else {
+            return;
+        };
         let packet = link.acknowledgement();
         self.send(to, Body::Link { epoch, packet }, out);
     }

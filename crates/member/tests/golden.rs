@@ -92,12 +92,14 @@ fn status() -> LockStatus {
         fence,
         for_ns: 24,
         since_ms: 25,
+        detached_until_ms: Some(28),
+        in_jeopardy: true,
     };
     let (holders, waiters) = (vec![who(23, fence())], vec![who(26, None)]);
     LockStatus { lock: lock(), holders, waiters, left_out: 27 }
 }
 
-fn claims() -> Vec<(&'static str, LockMode)> {
+fn modes() -> Vec<(&'static str, LockMode)> {
     every_variant!(LockMode {
         "exclusive": LockMode::Exclusive => LockMode::Exclusive,
         "shared": LockMode::Shared => LockMode::Shared,
@@ -157,7 +159,7 @@ fn bytes_of_frames_between_members_do_not_change() {
     let frames: Vec<_> = bodies().into_iter().map(|(name, body)| (name, frame(body))).collect();
     golden.values("frame", &frames);
     golden.values("frame", &[("to-any-incarnation", Frame { incarnation: None, ..frame(Body::Join) })]);
-    golden.values("mode", &claims());
+    golden.values("mode", &modes());
     let queries = every_variant!(Query {
         "first-page": Query::Page(None) => Query::Page(None),
         "page": Query::Page(Some(_)) => Query::Page(Some(lock())),
@@ -216,6 +218,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         "wanted": ToClient::Recall { .. } => ToClient::Recall { number: 77 },
         "ended": ToClient::Ended { .. } => ToClient::Ended { number: 78, outcome: Ended::Busy },
         "no-session": ToClient::NoSession => ToClient::NoSession,
+        "revoked-by": ToClient::RevokedBy { .. } => ToClient::RevokedBy { number: 88, by: "root".into() },
     })
 }
 
@@ -235,6 +238,6 @@ fn bytes_of_messages_between_client_and_member_do_not_change() {
         "full": Ended::Full { .. } => Ended::Full { limit: 79 },
     });
     golden.values("outcome", &ended);
-    golden.values("mode", &claims());
+    golden.values("mode", &modes());
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/clients.txt");
 }

@@ -17,13 +17,13 @@ fn new_cluster() -> Config {
 }
 
 /// A cluster of one member, with a consensus that decides at once.
-struct Alone {
+struct SingleMember {
     member: Member<NaimiTrehel>,
     now: u64,
     sent: Vec<(SessionId, ToClient)>,
 }
 
-impl Alone {
+impl SingleMember {
     fn start(config: Config) -> Self {
         let me = Node { id: MemberId(1), incarnation: 1 };
         let member = Member::new(me, config, 0).unwrap();
@@ -80,7 +80,7 @@ fn session(client: u64) -> SessionId {
 
 #[test]
 fn resident_session_stays_open_without_keep_alives() {
-    let mut alone = Alone::start(new_cluster());
+    let mut alone = SingleMember::start(new_cluster());
     for client in 0..100 {
         assert_eq!(alone.member.open_resident(alone.now, session(client)), Ok(()));
     }
@@ -103,7 +103,7 @@ fn resident_session_stays_open_without_keep_alives() {
 /// A session has one owner: a second one would be granted locks that the first one holds.
 #[test]
 fn session_that_exists_is_not_opened_again() {
-    let mut alone = Alone::start(new_cluster());
+    let mut alone = SingleMember::start(new_cluster());
     assert_eq!(alone.member.open_resident(alone.now, session(1)), Ok(()));
     assert_eq!(alone.member.open_resident(alone.now, session(1)), Err(NotOpened::Exists));
 }
@@ -111,7 +111,7 @@ fn session_that_exists_is_not_opened_again() {
 /// A connecting client cannot have the number of a resident one, and vice versa.
 #[test]
 fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round() {
-    let mut alone = Alone::start(new_cluster());
+    let mut alone = SingleMember::start(new_cluster());
     let outside = SessionId { client: 7, number: 0 };
     assert_eq!(alone.member.open_resident(alone.now, outside), Err(NotOpened::NotResident));
     let keep_alive = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0, generation: None };
@@ -125,7 +125,7 @@ fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round()
 
 #[test]
 fn drawn_fences_rise_and_stay_below_the_next_holders() {
-    let mut alone = Alone::start(new_cluster());
+    let mut alone = SingleMember::start(new_cluster());
     let mut highest = None;
     let mut seen = BTreeSet::new();
     for holder in 1..=5 {
@@ -150,7 +150,7 @@ fn drawn_fences_rise_and_stay_below_the_next_holders() {
 fn lock_with_an_exhausted_clock_gets_fences_of_a_new_epoch() {
     let mut config = new_cluster();
     config.largest_clock = 10;
-    let mut alone = Alone::start(config);
+    let mut alone = SingleMember::start(config);
     alone.member.open_resident(alone.now, session(1)).unwrap();
     let mut highest = alone.acquire(session(1), 1).unwrap();
     let acquisition = Acquisition { session: session(1), number: 1 };
@@ -172,15 +172,19 @@ fn lock_with_an_exhausted_clock_gets_fences_of_a_new_epoch() {
 
 #[test]
 fn revoked_hold_of_a_resident_client_stays_until_the_lease_it_could_read_has_passed() {
-    let mut alone = Alone::start(new_cluster());
+    let mut alone = SingleMember::start(new_cluster());
     for client in [1, 2] {
         alone.member.open_resident(alone.now, session(client)).unwrap();
     }
     assert!(alone.acquire(session(1), 1).is_some());
     assert_eq!(alone.acquire(session(2), 1), None);
     let until = alone.member.resident_until_ns(alone.now);
-    alone.step(Event::Revoke(LockName::new("a"), Acquisition { session: session(1), number: 1 }));
-    let granted = |alone: &Alone| {
+    alone.step(Event::Revoke(
+        LockName::new("a"),
+        Acquisition { session: session(1), number: 1 },
+        String::from("root"),
+    ));
+    let granted = |alone: &SingleMember| {
         alone
             .sent
             .iter()

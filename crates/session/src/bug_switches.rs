@@ -139,6 +139,37 @@ pub enum BugSwitch {
     DepartsUnrecorded,
     /// The founder of a cluster does not wait for the times to live of holds that a lost cluster may have recorded.
     FounderIgnoresTtl,
+    /// A member promises recorded holds while it is frozen, also those of a session that it has not adopted completely.
+    PromisedWhileFrozen,
+    /// A client accepts messages of an earlier generation of its session.
+    OldGenerationAccepted,
+    /// A client keeps a hold that has lapsed, or that the member which has adopted its session does not have.
+    LapsedHoldRevived,
+    /// The recorded holds of a member that has left as planned get no new home.
+    DepartedNotAdopted,
+    /// The report of a frozen member lacks holds that are released and whose records have not ended.
+    EndingNotReported,
+    /// The start of a view contains adopted holds although their home reports them.
+    TableBesideReports,
+    /// The table accepts the write of a member that the newest view excludes.
+    ExcludedRecordsAccepted,
+    /// The table accepts the write of a member that has not installed the newest view.
+    StaleEpochAccepted,
+    /// The table lets any member end a record, also one that is not the home of the record, in any view.
+    FormerHomeEnds,
+    /// The table applies a write again that it has applied before.
+    WritesAppliedTwice,
+    /// A member that adopts a session counts the time to live of its holds from their grant.
+    TtlFromGrant,
+    /// The forced release of an adopted hold frees the lock although the previous member may have promised the hold.
+    OrphanFreedByForce,
+    /// A member promises recorded holds of clients in its own process although its lease has expired.
+    ResidentPromisedWithoutLease,
+    /// A daemon ends an adopted lease when the client has not renewed it within half of its time to live.
+    AdoptedLeaseCutShort,
+    /// A daemon that adopts a hold does not know that the previous daemon has promised it: a forced release frees the lock
+    /// at the end of the member's lease.
+    AdoptedPromiseForgotten,
 }
 
 impl BugSwitch {
@@ -189,6 +220,21 @@ impl BugSwitch {
         ("proof-not-compared", Self::ProofNotCompared),
         ("departs-unrecorded", Self::DepartsUnrecorded),
         ("founder-ignores-ttl", Self::FounderIgnoresTtl),
+        ("promised-while-frozen", Self::PromisedWhileFrozen),
+        ("old-generation-accepted", Self::OldGenerationAccepted),
+        ("lapsed-hold-revived", Self::LapsedHoldRevived),
+        ("departed-not-adopted", Self::DepartedNotAdopted),
+        ("ending-not-reported", Self::EndingNotReported),
+        ("table-beside-reports", Self::TableBesideReports),
+        ("excluded-records-accepted", Self::ExcludedRecordsAccepted),
+        ("stale-epoch-accepted", Self::StaleEpochAccepted),
+        ("former-home-ends", Self::FormerHomeEnds),
+        ("writes-applied-twice", Self::WritesAppliedTwice),
+        ("ttl-from-grant", Self::TtlFromGrant),
+        ("orphan-freed-by-force", Self::OrphanFreedByForce),
+        ("resident-promised-without-lease", Self::ResidentPromisedWithoutLease),
+        ("adopted-lease-cut-short", Self::AdoptedLeaseCutShort),
+        ("adopted-promise-forgotten", Self::AdoptedPromiseForgotten),
     ];
 
     /// Earlier names, which are still accepted.
@@ -198,6 +244,7 @@ impl BugSwitch {
         ("no-wedge", Self::NoFreeze),
         ("kept-for-ever", Self::DelegationsNeverEnd),
         ("requests-said-once", Self::RequestsSentOnce),
+        ("old-home-heard", Self::OldGenerationAccepted),
     ];
 
     /// The bug switch of this name. The error lists the names.
@@ -208,7 +255,7 @@ impl BugSwitch {
         known.ok_or_else(|| UnknownBugSwitch { name: name.into() })
     }
 
-    /// The name.
+    /// The name of the bug switch.
     #[cfg(feature = "bug-switches")]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, bug)| *bug == self).map_or("", |(name, _)| name)
@@ -219,7 +266,7 @@ impl BugSwitch {
 #[cfg(feature = "bug-switches")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownBugSwitch {
-    /// The name.
+    /// The name that no bug switch has.
     pub name: alloc::string::String,
 }
 

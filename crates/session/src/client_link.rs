@@ -7,6 +7,7 @@
 //! | when a keep-alive is sent | every fifth of a lease while a connection is open |
 //! | when a message is repeated | every half of a lease until it is answered; all of them when a connection opens |
 //! | when a session is lost | its lease has expired and no recorded hold is promised, or no member knows it |
+//! | when a release is confirmed | it is answered; or no member knows the session, and the hold was usable when it was released |
 //! | when a silent daemon is given up | requests wait, and no keep-alive was answered for a lease |
 //! | which daemon is tried next | the same one after a broken connection, then the one after it: every member can reach the session |
 //! | when the client reports that no daemon can be reached | after five leases, at least 6 s |
@@ -42,8 +43,9 @@ pub struct ClientSettings<B: Bugs = NoBugs> {
     pub pause_ns: u64,
     /// The least time for which daemons are tried before the client reports that none can be reached.
     pub connect_timeout_ns: u64,
-    /// The same as a number of leases. After a crash, no member grants a lock until the lease of the crashed member
-    /// has expired and the other members have agreed on a view without it.
+    /// The least number of leases for which daemons are tried before the client reports that none can be reached. After
+    /// a crash, no member grants a lock until the lease of the crashed member has expired and the other members have
+    /// agreed on a view without it.
     pub connect_timeout_leases: u64,
     /// The longest time for which a delegation is kept.
     pub max_delegation_ns: u64,
@@ -138,7 +140,7 @@ pub struct ClientLink<B: Bugs = NoBugs> {
     /// Number of attempts to connect since `dialing_since_ns`.
     attempts: usize,
     dialing_since_ns: u64,
-    /// The length of a lease: as the last daemon announced it; 0 before.
+    /// The length of a lease that the last daemon announced; 0 before the first announcement.
     lease_ns: u64,
     next_keep_alive_ns: u64,
     /// When the present connection opened.
@@ -192,7 +194,7 @@ impl<B: Bugs> ClientLink<B> {
         }
     }
 
-    /// The session.
+    /// The session of the link.
     pub fn session(&self) -> &ClientSession<B> {
         &self.session
     }
@@ -202,7 +204,7 @@ impl<B: Bugs> ClientLink<B> {
         self.connection
     }
 
-    /// The daemon of this link: the one that is connected, or that is tried.
+    /// The daemon to which this link is connected, or to which it tries to connect.
     pub fn daemon(&self) -> usize {
         match self.connection {
             Connection::Connecting { daemon }
@@ -211,7 +213,7 @@ impl<B: Bugs> ClientLink<B> {
         }
     }
 
-    /// The length of a lease, as the last daemon announced it; 0 before.
+    /// The length of a lease that the last daemon announced; 0 before the first announcement.
     pub fn lease_ns(&self) -> u64 {
         self.lease_ns
     }
@@ -340,7 +342,7 @@ impl<B: Bugs> ClientLink<B> {
         };
     }
 
-    /// How long to try daemons before the link reports that none can be reached.
+    /// The time for which daemons are tried before the link reports that none can be reached.
     fn connect_timeout_ns(&self) -> u64 {
         let leases = self.lease_ns.saturating_mul(self.settings.connect_timeout_leases);
         self.settings.connect_timeout_ns.max(leases)
@@ -376,7 +378,7 @@ impl<B: Bugs> ClientLink<B> {
 
     /// Releases a hold, or cancels a request.
     pub fn release(&mut self, now: u64, number: u64) {
-        self.session.release(number);
+        self.session.release_at(now, number);
         if matches!(self.session.progress(number), Some(Progress::Releasing)) {
             self.send_until_answered(now, number, ToMember::Release { number });
         }
@@ -408,7 +410,7 @@ impl<B: Bugs> ClientLink<B> {
     fn answer(&mut self, now: u64, message: ToMember) {
         match message {
             ToMember::Release { number } => self.send_until_answered(now, number, message),
-            // `InUse` only informs the member, which does not answer it.
+            // The member does not answer `InUse`.
             _ => self.send(message),
         }
     }
@@ -492,7 +494,7 @@ impl<B: Bugs> ClientLink<B> {
         }
     }
 
-    /// Repeats the unanswered messages whose time has come, in turns of [`MOST_REPEATED`].
+    /// Resends the unanswered messages whose retry time has passed, at most [`MOST_REPEATED`] at a time.
     fn repeat(&mut self, now: u64) {
         let mut repeated = 0;
         // `unanswered` is in the order of the repetition times, so the first one that is not due ends the loop.
@@ -553,7 +555,8 @@ impl<B: Bugs> ClientLink<B> {
         }
     }
 
-    /// When a connection over which no keep-alive was answered is given up, while recorded holds are promised.
+    /// The time at which a connection over which no keep-alive was answered is given up, while recorded holds are
+    /// promised.
     fn gives_up_ns(&self) -> u64 {
         self.opened_ns.max(self.answered_ns).saturating_add(self.lease_ns.max(SHORTEST_INTERVAL_NS))
     }
@@ -564,7 +567,8 @@ impl<B: Bugs> ClientLink<B> {
         self.ended.is_none() && !connected && self.session.is_used()
     }
 
-    /// When the link gives up the daemon if it stays silent. A session with a lease ends with that lease instead.
+    /// The time at which the link gives up the daemon if it stays silent. A session with a lease ends with that lease
+    /// instead.
     fn silent_from_ns(&self) -> Option<u64> {
         if !self.bound || self.session.is_alive() || self.has(BugSwitch::SilentLinkKept) {
             return None;

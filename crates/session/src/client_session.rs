@@ -2,8 +2,10 @@
 
 use crate::delegation::Delegation;
 use crate::durable::DurableHold;
-use crate::{BugSwitch, Bugs, Ended, Fence, Generation, LockRequest, NoBugs, SessionId, ToClient, ToMember};
-use alloc::collections::BTreeMap;
+use crate::{
+    BugSwitch, Bugs, Ended, Fence, Generation, LockRequest, NoBugs, SessionId, Tag, ToClient, ToMember,
+};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// How long after the grant a client may keep an idle delegation. Usually a waiting client causes a recall earlier;
@@ -13,7 +15,7 @@ pub const MAX_DELEGATION_NS: u64 = 10_000_000;
 /// The state of an acquisition at its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Requested.
+    /// Requested, and not granted yet.
     Waiting(LockRequest),
     /// Held, with this fence; usable only while the session's lease runs.
     Held(Option<Fence>),
@@ -44,12 +46,17 @@ pub struct ClientSession<B: Bugs = NoBugs> {
     next: u64,
     /// Acquisitions with a delegation, by number.
     delegations: BTreeMap<u64, Delegation>,
+    /// Holds whose delegations have ended while the locks were in use, and the descriptions of their users. The member records
+    /// such a hold only once it knows of the use, so the message is repeated over each new connection until then.
+    pub(crate) in_use: BTreeMap<u64, Tag>,
     /// Recorded holds, by number.
     pub(crate) durable: BTreeMap<u64, DurableHold>,
     /// Whether the lease has expired, and only recorded holds are left.
     pub(crate) expired: bool,
     /// Holds that have lapsed while the session continues, to be released at the member.
     pub(crate) lapsed: Vec<u64>,
+    /// Holds that the client released while it could use them, and whose release is not answered yet.
+    released_in_time: BTreeSet<u64>,
     /// Longest duration of a delegation: [`MAX_DELEGATION_NS`], except in simulations with another time scale.
     pub max_delegation_ns: u64,
     /// Bug switches, for simulations.
@@ -76,9 +83,11 @@ impl<B: Bugs> ClientSession<B> {
             ended: 0,
             next: 0,
             delegations: BTreeMap::new(),
+            in_use: BTreeMap::new(),
             durable: BTreeMap::new(),
             expired: false,
             lapsed: Vec::new(),
+            released_in_time: BTreeSet::new(),
             max_delegation_ns: MAX_DELEGATION_NS,
             bugs,
         }
@@ -117,6 +126,18 @@ impl<B: Bugs> ClientSession<B> {
         self.id
     }
 
+    /// The generation of the session; `None` before the first message of a member.
+    pub fn generation(&self) -> Option<Generation> {
+        self.generation
+    }
+
+    /// The numbers of the acquisitions that are held.
+    pub fn held(&self) -> impl Iterator<Item = u64> + '_ {
+        let held =
+            |(&number, progress): (&u64, &Progress)| matches!(progress, Progress::Held(_)).then_some(number);
+        self.acquisitions.iter().filter_map(held)
+    }
+
     /// Whether the session is lost: its lease expired and no recorded hold is promised any more, or no member knows it.
     /// It never recovers; open another one.
     pub fn is_lost(&mut self, now: u64) -> bool {
@@ -124,8 +145,7 @@ impl<B: Bugs> ClientSession<B> {
         self.lost
     }
 
-    /// Whether the session's lease has expired. A session that is lost without that is one that its member does not
-    /// know.
+    /// Whether the session's lease has expired. If a session is lost without that, its member does not know it.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
         self.alive && now >= self.lease_until_ns
     }
@@ -173,11 +193,31 @@ impl<B: Bugs> ClientSession<B> {
     /// Releases a lock, or cancels the request.
     pub fn release(&mut self, number: u64) {
         self.delegations.remove(&number);
+        self.in_use.remove(&number);
         self.keep_until_released(number);
         if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_) | Progress::Delegated(_))) =
             self.acquisitions.get_mut(&number)
         {
             *progress = Progress::Releasing;
+        }
+    }
+
+    /// Releases a lock, or cancels the request, at this time. If the hold is usable now, its release is confirmed once
+    /// no member knows the session.
+    pub(crate) fn release_at(&mut self, now: u64, number: u64) {
+        if self.may_use(now, number) {
+            self.released_in_time.insert(number);
+        }
+        self.release(number);
+    }
+
+    /// Handles the answer that no member knows the session. A hold that the client could use when it released it was
+    /// granted to no other client before, and no member holds it now: it is released. The member has forgotten the
+    /// outcome, for example because the connection broke before the answer and the session was closed without holds.
+    fn end_unknown(&mut self) {
+        self.lost = true;
+        for number in core::mem::take(&mut self.released_in_time) {
+            self.end(number, Ended::Released);
         }
     }
 
@@ -254,6 +294,7 @@ impl<B: Bugs> ClientSession<B> {
             }
             Progress::Held(fence) => {
                 let tag = self.delegations.remove(&number).map(Delegation::into_tag).unwrap_or_default();
+                self.in_use.insert(number, tag.clone());
                 Some(ToMember::InUse { number, fence, tag })
             }
             _ => None,
@@ -279,13 +320,16 @@ impl<B: Bugs> ClientSession<B> {
         }
         ToMember::KeepAlive {
             sent_ns: now,
-            first: !self.alive,
+            // A session whose generation is known was opened. A member that does not know it must not open it again, with a
+            // generation that may be lower, whose messages the client would ignore for ever.
+            first: !self.alive && self.generation.is_none(),
             settled: self.settle(),
             generation: self.generation,
         }
     }
 
-    /// All messages to send now: a keep-alive, and every request and release that is not answered yet.
+    /// All messages to send now: a keep-alive, every request and release that is not answered yet, and the uses of ended
+    /// delegations whose holds are not recorded.
     pub fn all_messages(&mut self, now: u64) -> Vec<ToMember> {
         let mut messages = Vec::from([self.keep_alive(now)]);
         let settled = self.settle();
@@ -294,7 +338,11 @@ impl<B: Bugs> ClientSession<B> {
                 Some(ToMember::Acquire { number, settled, request: request.clone() })
             }
             Progress::Releasing => Some(ToMember::Release { number }),
-            Progress::Held(_) | Progress::Delegated(_) | Progress::Ended(_) => None,
+            Progress::Held(fence) => {
+                let tag = self.in_use.get(&number)?.clone();
+                Some(ToMember::InUse { number, fence: *fence, tag })
+            }
+            Progress::Delegated(_) | Progress::Ended(_) => None,
         }));
         messages
     }
@@ -350,7 +398,11 @@ impl<B: Bugs> ClientSession<B> {
                 None => {}
             },
             ToClient::Ended { number, outcome } => self.end(number, outcome),
-            ToClient::NoSession => self.lost |= self.alive,
+            ToClient::NoSession if self.alive || self.generation.is_some() => self.end_unknown(),
+            // The session was never opened: it has nothing to lose.
+            ToClient::NoSession => {}
+            // The caller reads the reason: the hold ends with the message that follows.
+            ToClient::RevokedBy { .. } => {}
         }
         Vec::new()
     }
@@ -358,7 +410,9 @@ impl<B: Bugs> ClientSession<B> {
     /// Records the outcome of an acquisition.
     fn end(&mut self, number: u64, outcome: Ended) {
         self.delegations.remove(&number);
+        self.in_use.remove(&number);
         self.durable.remove(&number);
+        self.released_in_time.remove(&number);
         if let Some(progress) = self.acquisitions.get_mut(&number) {
             *progress = Progress::Ended(outcome);
             self.ended += 1;

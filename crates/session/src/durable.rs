@@ -10,8 +10,8 @@
 //! │             ├─ time to live ────────┼─ time to live ─────────────┼──────────────┤ lapses
 //! ```
 //!
-//! The index tells which answers promise the hold: an answer that the member sent before it had the record does not,
-//! even if it arrives after [`ToClient::Recorded`].
+//! The index determines which answers promise the hold: an answer that the member sent before it had the record does
+//! not, even if it arrives after [`ToClient::Recorded`].
 
 use crate::{BugSwitch, Bugs, ClientSession, Generation, Progress, ToClient, ToMember};
 use alloc::vec::Vec;
@@ -80,8 +80,10 @@ impl<B: Bugs> ClientSession<B> {
             held.map(|(&number, _)| number).filter(|number| !promised(self.durable.get(number))).collect()
         };
         self.expired = true;
-        lapsed.iter().for_each(|&number| self.release(number));
-        self.lapsed.extend(lapsed);
+        if !self.bugs.has(BugSwitch::LapsedHoldRevived) {
+            lapsed.iter().for_each(|&number| self.release(number));
+            self.lapsed.extend(lapsed);
+        }
         self.durable.retain(|_, hold| now < hold.until_ns);
     }
 
@@ -94,18 +96,21 @@ impl<B: Bugs> ClientSession<B> {
         }
     }
 
-    /// Whether the message belongs to the generation that the client knows, or begins a newer one. A former member of the
-    /// session does not know what became of its holds, and a newer member sends [`ToClient::Resumed`] first.
+    /// Whether the message belongs to the generation that the client knows, or begins a newer one. A former member of
+    /// the session does not know the present holds, and a newer member sends [`ToClient::Resumed`] first.
     pub(crate) fn is_of_this_generation(&mut self, message: &ToClient) -> bool {
         match message {
             ToClient::Alive { generation, .. }
             | ToClient::Granted { generation, .. }
             | ToClient::Recorded { generation, .. } => {
                 let known = *self.generation.get_or_insert(*generation);
-                known == *generation
+                known == *generation || *generation < known && self.bugs.has(BugSwitch::OldGenerationAccepted)
             }
             ToClient::Resumed { generation, .. } => self.generation.is_some_and(|known| *generation > known),
-            ToClient::Recall { .. } | ToClient::Ended { .. } | ToClient::NoSession => true,
+            ToClient::Recall { .. }
+            | ToClient::Ended { .. }
+            | ToClient::RevokedBy { .. }
+            | ToClient::NoSession => true,
         }
     }
 
@@ -113,6 +118,7 @@ impl<B: Bugs> ClientSession<B> {
     pub(crate) fn recorded(&mut self, number: u64, index: u64, ttl_ns: u64, from_ns: Option<u64>) {
         let known = matches!(self.acquisitions.get(&number), Some(Progress::Held(_) | Progress::Releasing));
         if known {
+            self.in_use.remove(&number);
             let hold = self.durable.entry(number).or_insert(DurableHold { index, ttl_ns, until_ns: 0 });
             let until_ns = from_ns.map_or(0, |from_ns| from_ns.saturating_add(ttl_ns));
             hold.until_ns = hold.until_ns.max(until_ns);
@@ -140,12 +146,15 @@ impl<B: Bugs> ClientSession<B> {
     /// the releases of holds that the client has given up already.
     pub(crate) fn resume(&mut self, generation: Generation, held: &[(u64, u64)]) -> Vec<ToMember> {
         self.generation = Some(generation);
+        // The holds that another member has adopted are recorded.
+        self.in_use.clear();
         let is_adopted = |number: u64| held.iter().any(|&(adopted, _)| adopted == number);
         let mine = self.acquisitions.iter().filter_map(|(&number, progress)| {
             let held = matches!(progress, Progress::Held(_) | Progress::Delegated(_));
             (held && !is_adopted(number)).then_some(number)
         });
-        for lost in mine.collect::<Vec<_>>() {
+        let kept = self.bugs.has(BugSwitch::LapsedHoldRevived);
+        for lost in mine.filter(|_| !kept).collect::<Vec<_>>() {
             self.release(lost);
         }
         let mut messages = Vec::new();

@@ -29,12 +29,12 @@ impl Fence {
         self.0
     }
 
-    /// The epoch of the view in which the entry happened.
+    /// The epoch of the view in which the entry took place.
     pub fn epoch(self) -> u64 {
         self.0 >> Self::CLOCK_BITS
     }
 
-    /// The lock's clock in that view.
+    /// The lock's clock at the entry; it counts within the view.
     pub fn clock(self) -> u64 {
         self.0 & Self::LARGEST_CLOCK
     }

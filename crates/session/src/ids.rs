@@ -36,7 +36,7 @@ impl fmt::Display for SessionId {
 /// lock; otherwise a duplicate would free the next hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Acquisition {
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
     /// The client's number of the acquisition, rising within the session.
     pub number: u64,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A description of a request for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag {
-    /// The owner.
+    /// The owner, as named by the client.
     pub owner: String,
     /// The purpose of the request.
     pub purpose: String,
@@ -27,7 +27,7 @@ impl Tag {
 pub struct LockRequest {
     /// The lock's name.
     pub lock: LockName,
-    /// The mode.
+    /// The mode in which the lock is requested.
     pub mode: LockMode,
     /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another
     /// member is needed. An idle delegation of a client of the same member is recalled for it.
@@ -36,7 +36,7 @@ pub struct LockRequest {
     pub longest_hold_ns: Option<u64>,
     /// Whether a session that holds the lock may acquire it once more.
     pub reentrant: bool,
-    /// Number of further entries that the client asks for as a delegation: see [`ToClient::Granted`]. Only for
+    /// Number of further entries that the client requests as a delegation: see [`ToClient::Granted`]. Only for
     /// exclusive requests without a longest hold.
     pub delegated_entries: u32,
     /// The time to live of the hold: how long the client may rely on it after its last answered keep-alive, once the
@@ -84,7 +84,7 @@ pub enum ToMember {
         number: u64,
         /// The client knows the outcome of every acquisition with a lower number.
         settled: u64,
-        /// The request.
+        /// The request for the lock.
         request: LockRequest,
     },
     /// Releases a lock, or cancels the request if it was not granted yet.
@@ -181,15 +181,23 @@ pub enum ToClient {
         /// The number of the acquisition.
         number: u64,
     },
-    /// The acquisition has ended.
+    /// The acquisition has ended with this outcome.
     Ended {
         /// The number of the acquisition.
         number: u64,
-        /// The outcome.
+        /// The outcome of the acquisition.
         outcome: Ended,
     },
     /// The member does not know this session: its holds are lost.
     NoSession,
+    /// The operator of this name revokes the hold. The message precedes [`Ended`](Self::Ended) with
+    /// [`Ended::Revoked`], and the answers to keep-alives that list the hold as revoked.
+    RevokedBy {
+        /// The number of the acquisition.
+        number: u64,
+        /// The operator's name.
+        by: String,
+    },
 }
 
 /// The outcome of an acquisition.

@@ -322,7 +322,7 @@ fn a_session_that_another_member_has_adopted_keeps_its_recorded_holds_only() {
         "the client does not hold it: {messages:?}"
     );
     assert!(link.session().may_use(8, held) && !link.session().may_use(8, short));
-    // The previous member is not believed any more.
+    // A message of the previous member has no effect any more.
     promise(&mut link, 9, 8, Vec::new());
     assert_eq!(link.session().lease_until_ns(), LEASE);
 }
@@ -340,6 +340,75 @@ fn a_release_of_a_recorded_hold_is_repeated_at_other_daemons_until_it_is_answere
     link.receive(LEASE + 3, ToClient::Ended { number: held, outcome: Ended::Released });
     link.poll(LEASE + 4);
     assert!(link.ended().is_some());
+}
+
+#[test]
+fn a_release_whose_answer_is_lost_is_confirmed_once_no_member_knows_the_session() {
+    let (mut link, held) = recorded();
+    link.release(2, held);
+    // The release arrives, its answer is lost with the connection, and the session without holds is closed.
+    link.closed(3);
+    link.opened(4, LEASE);
+    assert!(sent(&mut link).contains(&ToMember::Release { number: held }));
+    link.receive(5, ToClient::NoSession);
+    assert_eq!(link.ended(), Some(LinkEnd::Unknown));
+    assert_eq!(link.session().progress(held), Some(&Progress::Ended(Ended::Released)));
+}
+
+#[test]
+fn a_hold_that_ended_before_its_release_is_not_confirmed_as_released() {
+    // The hold has lapsed before the client releases it.
+    let (mut link, held) = recorded();
+    let short = link.acquire(2, request("b")).unwrap();
+    grant(&mut link, 3, short);
+    link.release(LEASE + 1, short);
+    link.receive(LEASE + 2, ToClient::NoSession);
+    assert_ne!(link.session().progress(short), Some(&Progress::Ended(Ended::Released)));
+    assert_ne!(link.session().progress(held), Some(&Progress::Ended(Ended::Released)), "it was in use");
+    // No member answers until the promise is over: the lock may be held for as long.
+    let (mut link, held) = recorded();
+    link.release(2, held);
+    link.poll(TTL + 2 * LEASE);
+    assert_eq!(link.ended(), Some(LinkEnd::Expired));
+    assert_ne!(link.session().progress(held), Some(&Progress::Ended(Ended::Released)));
+    // The member revoked the hold before the release arrived.
+    let (mut link, held) = recorded();
+    link.release(2, held);
+    link.receive(3, ToClient::Ended { number: held, outcome: Ended::Revoked });
+    link.receive(4, ToClient::NoSession);
+    assert_eq!(link.session().progress(held), Some(&Progress::Ended(Ended::Revoked)));
+}
+
+/// The member records the hold of an ended delegation only once it knows that the lock is in use.
+#[test]
+fn the_use_of_an_ended_delegation_is_sent_again_over_a_new_connection_until_the_hold_is_recorded() {
+    let mut link = alive();
+    let number = link.acquire(0, LockRequest { delegated_entries: 3, ..request("a") }).unwrap();
+    let (generation, fence) = (GENERATION, None);
+    link.receive(0, ToClient::Granted { generation, number, fence, delegated_entries: 3, contended: false });
+    let is_use =
+        |message: &ToMember| matches!(message, ToMember::InUse { number: used, .. } if *used == number);
+    let ended = run(&mut link, 100 * MS);
+    assert_eq!(ended.iter().filter(|(_, message)| is_use(message)).count(), 1, "{ended:?}");
+    let reconnect = |link: &mut ClientLink, now: u64| {
+        link.closed(now);
+        link.opened(now, LEASE);
+        sent(link).iter().filter(|message| is_use(message)).count()
+    };
+    assert_eq!((reconnect(&mut link, 110 * MS), reconnect(&mut link, 120 * MS)), (1, 1));
+    let sent_ns = Some(110 * MS);
+    link.receive(130 * MS, ToClient::Recorded { generation, number, index: 1, ttl_ns: 3 * LEASE, sent_ns });
+    assert_eq!(reconnect(&mut link, 140 * MS), 0);
+    // A hold that was never recorded.
+    let number = link.acquire(150 * MS, LockRequest { delegated_entries: 3, ..request("b") }).unwrap();
+    link.receive(
+        150 * MS,
+        ToClient::Granted { generation, number, fence, delegated_entries: 3, contended: false },
+    );
+    run(&mut link, 170 * MS);
+    link.release(180 * MS, number);
+    link.receive(190 * MS, ToClient::Ended { number, outcome: Ended::Released });
+    assert_eq!(reconnect(&mut link, 200 * MS), 0);
 }
 
 #[test]

@@ -4,9 +4,9 @@
 //! The messages of sessions, [`ToMember`] and [`ToClient`], are pinned in `crates/member/tests/golden/clients.txt`.
 
 use lockkeeper_session::protocol::{
-    ClusterLine, DaemonQuery, DaemonReply, FromDaemon, Greeting, Hello, LONGEST_FROM_DAEMON,
-    LONGEST_GREETING, LONGEST_TO_DAEMON, LockLine, MemberLine, NEWEST, OLDEST, PORT, ParticipantLine,
-    Refusal, Secret, ToDaemon, Welcome, encode, opening, reply,
+    ClusterLine, DaemonQuery, DaemonReply, DetachedCommand, DetachedLine, DetachedRequest, FromDaemon,
+    Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, LONGEST_TO_DAEMON, LockLine, MemberLine, NEWEST,
+    OLDEST, PORT, ParticipantLine, Refusal, Secret, ToDaemon, Welcome, encode, opening, reply,
 };
 use lockkeeper_session::{Ended, LockMode, ToClient, ToMember};
 use lockkeeper_testbed::every_variant;
@@ -27,6 +27,8 @@ fn lock_line() -> LockLine {
         purpose: text("backup"),
         fence,
         since_ms: number,
+        detached_until_ms: fence.map(|_| 11),
+        in_jeopardy: fence.is_none(),
     };
     LockLine { name: text("nightly"), holders: vec![line(2, Some(3))], waiters: vec![line(4, None)] }
 }
@@ -87,7 +89,7 @@ fn bytes_of_the_greeting_of_the_native_protocol_do_not_change() {
     golden.check(DIRECTORY, "tests/golden/greeting.txt");
 }
 
-fn asks() -> Vec<(&'static str, DaemonQuery)> {
+fn queries() -> Vec<(&'static str, DaemonQuery)> {
     every_variant!(DaemonQuery {
         "all-locks": DaemonQuery::Locks(None) => DaemonQuery::Locks(None),
         "lock": DaemonQuery::Locks(Some(_)) => DaemonQuery::Locks(Some(text("nightly"))),
@@ -100,6 +102,31 @@ fn asks() -> Vec<(&'static str, DaemonQuery)> {
         "set": DaemonQuery::Set(_) => DaemonQuery::Set(vec![(text("lease"), text("2s"))]),
         "page": DaemonQuery::LocksPage { .. } =>
             DaemonQuery::LocksPage { prefix: text("night"), after: Some(text("nightly")), limit: 100 },
+        "hold-as": DaemonQuery::HoldAs(_) => DaemonQuery::HoldAs(DetachedRequest {
+            lock: text("reboot"),
+            mode: LockMode::Permit { of: 12 },
+            owner: text("web-3"),
+            purpose: text("kernel"),
+            lasts_ns: 13,
+            ttl_ns: 14,
+            timeout_ns: Some(15),
+        }),
+        "detached": DaemonQuery::Detached { .. } => DaemonQuery::Detached {
+            lock: text("reboot"),
+            owner: text("web-3"),
+            command: DetachedCommand::Release,
+        },
+    })
+}
+
+fn detached_commands() -> Vec<(&'static str, DetachedCommand)> {
+    every_variant!(DetachedCommand {
+        "find": DetachedCommand::Find { .. } => DetachedCommand::Find { lasts_ns: Some(16) },
+        "release": DetachedCommand::Release => DetachedCommand::Release,
+        "keep-alive": DetachedCommand::KeepAlive => DetachedCommand::KeepAlive,
+        "leave": DetachedCommand::Leave => DetachedCommand::Leave,
+        "discard": DetachedCommand::Discard => DetachedCommand::Discard,
+        "withdraw": DetachedCommand::Withdraw => DetachedCommand::Withdraw,
     })
 }
 
@@ -109,12 +136,14 @@ fn bytes_of_messages_from_client_to_daemon_do_not_change() {
     let messages = every_variant!(ToDaemon {
         "session": ToDaemon::Session(..) => ToDaemon::Session(1, ToMember::Release { number: 2 }),
         "query": ToDaemon::Query(..) => ToDaemon::Query(3, DaemonQuery::Watch),
+        "cancel": ToDaemon::Cancel(_) => ToDaemon::Cancel(4),
     });
     golden.values("to-daemon", &messages);
-    golden.values("query", &asks());
+    golden.values("query", &queries());
+    golden.values("detached-command", &detached_commands());
     let mut frames = Vec::new();
     messages.iter().for_each(|(_, message)| encode(message, &mut frames));
-    golden.bytes("two frames", &frames);
+    golden.bytes("frames", &frames);
     golden.check(DIRECTORY, "tests/golden/to-daemon.txt");
 }
 
@@ -129,6 +158,11 @@ fn answers() -> Vec<(&'static str, DaemonReply)> {
         "page": DaemonReply::LocksPage { .. } =>
             DaemonReply::LocksPage { locks: vec![lock_line()], next: Some(text("nightly")), left_out: 5 },
         "invalid": DaemonReply::Invalid(_) => DaemonReply::Invalid(text("a lease is at least 100 ms")),
+        "detached": DaemonReply::Detached { .. } => {
+            let (mode, fence) = (LockMode::Permit { of: 17 }, Some(18));
+            let hold = Some(DetachedLine { mode, fence, left_ns: 19, valid_for_ns: 20 });
+            DaemonReply::Detached { hold, released: true, lost: Some(text("revoked")), revoked_by: Some(text("root")) }
+        },
     })
 }
 
@@ -155,15 +189,4 @@ fn bytes_of_messages_from_daemon_to_client_do_not_change() {
     });
     golden.values("mode", &modes);
     golden.check(DIRECTORY, "tests/golden/from-daemon.txt");
-}
-
-/// `lockkeeper status --json` prints a [`ClusterLine`], and `lockkeeper members --json` its members.
-#[test]
-fn json_of_the_status_and_of_the_members_does_not_change() {
-    let mut golden = Golden::default();
-    golden.json("status", &cluster_line());
-    let nothing_known = ClusterLine { trouble: None, leader: None, members: Vec::new(), ..cluster_line() };
-    golden.json("status-without-options", &nothing_known);
-    golden.json("members", &cluster_line().members);
-    golden.check(DIRECTORY, "tests/golden/status.txt");
 }

@@ -69,7 +69,7 @@ impl Wire {
 /// The remote end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The daemon.
+    /// The index of the daemon.
     pub daemon: usize,
     /// The number of the start of its machine.
     pub boot: u64,
@@ -77,7 +77,7 @@ pub struct Peer {
     pub session: SessionId,
 }
 
-/// A client.
+/// A simulated client with its links and its current request.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Its links. The last one takes new requests; the earlier ones remain while locks are held through them.
@@ -107,7 +107,7 @@ const MAX_DELEGATION_NS: u64 = 300 * MS;
 /// The result of one step of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing happened.
+    /// It has nothing to do at present.
     Waits,
     /// It has made a request, or given one up.
     Speaks,
@@ -125,9 +125,9 @@ pub enum Step {
     LosesLink {
         /// The session of the link.
         session: SessionId,
-        /// The daemon.
+        /// The index of the daemon of the link.
         daemon: usize,
-        /// The reason.
+        /// The reason for the end of the link.
         why: LinkEnd,
         /// Whether a lock was held through the link.
         held: bool,
@@ -188,12 +188,14 @@ impl Client {
         wire.is_some_and(|wire| wire.link.ended().is_none() && wire.link.session().may_use(clock, number))
     }
 
-    /// Whether a hold is recorded and promised for longer than the lease of its session.
+    /// Whether a hold is recorded and promised for longer than the lease of its session. An acquisition that the client
+    /// has given up is not: its session keeps it only until the release is answered.
     fn is_promised(&self, session: SessionId, number: u64) -> bool {
         let wire = self.wires.iter().find(|wire| wire.link.session().id() == session);
         wire.is_some_and(|wire| {
             let session = wire.link.session();
-            session.recorded_ttl_ns(number).is_some()
+            matches!(session.progress(number), Some(Progress::Held(_)))
+                && session.recorded_ttl_ns(number).is_some()
                 && session.hold_until_ns(number) > session.lease_until_ns()
         })
     }
@@ -213,7 +215,7 @@ impl Client {
 
     /// Polls the links, replaces a retired one, repeats the requests that have moved, and drops links that have
     /// ended.
-    fn look_after_links(&mut self, clock: u64) -> Option<Step> {
+    fn advance_links(&mut self, clock: u64) -> Option<Step> {
         for wire in &mut self.wires {
             wire.link.poll(clock);
         }
@@ -275,7 +277,7 @@ impl Client {
 
     /// Advances the client at this true time and this reading of its clock.
     pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Step {
-        if let Some(step) = self.look_after_links(clock) {
+        if let Some(step) = self.advance_links(clock) {
             return step;
         }
         if self.request.is_none() && now >= self.next_request_ns {
@@ -300,19 +302,15 @@ impl Client {
                 Step::Speaks
             }
             (Some(Progress::Ended(Ended::Full { .. })), _) => self.request_later(now, clock),
-            (Some(Progress::Releasing | Progress::Ended(_)) | None, Some(_))
-                if request.recorded && request.lock_request.longest_hold_ns.is_none() =>
-            {
-                self.done(now);
-                Step::LosesRecorded(session)
-            }
-            (Some(Progress::Releasing | Progress::Ended(_)) | None, _) => {
-                // A revocation ends the re-entrant acquisition as well.
+            (Some(Progress::Releasing | Progress::Ended(_)) | None, entered) => {
+                let lost = entered.is_some() && request.recorded;
+                let lost = lost && request.lock_request.longest_hold_ns.is_none();
+                // The re-entrant acquisition ends with the first one.
                 if let Nested::Waiting(nested) | Nested::Held(nested) = request.nested {
                     self.release(clock, session, nested);
                 }
                 self.done(now);
-                Step::Leaves
+                if lost { Step::LosesRecorded(session) } else { Step::Leaves }
             }
             _ => Step::Waits,
         }
@@ -342,6 +340,7 @@ impl Client {
             (false, _) => (80.0, 4_000),
         };
         let stay = (self.rng.exponential(mean * MS as f64) as u64).min(most * MS);
+        let stay = if long { spec.long_stay_ns(now, stay, &mut self.rng) } else { stay };
         let nests = self.rng.below(stay as usize + 1) as u64;
         if let Some(request) = &mut self.request {
             request.inside = Some((now, now + stay));

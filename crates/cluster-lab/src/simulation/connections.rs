@@ -12,8 +12,8 @@ use super::observer::{Inside, NestedFences, Property};
 use super::sim::{ScheduledEvent, Sim};
 use super::spec::MS;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{LockName, SessionId, ToClient};
-use lockkeeper_session::Connection;
+use lockkeeper_member::{BugSwitch, LockName, SessionId, ToClient};
+use lockkeeper_session::{ClientLink, Connection, Progress};
 
 /// An event of a connection, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,32 @@ pub enum Connects {
 
 /// How long the library waits for a daemon to accept a connection.
 const CONNECT_NS: u64 = 2_000 * MS;
+
+/// Delivers a message. Returns the number of an acquisition on which the client relies for longer by it, if the message is of
+/// an older generation than the client knows.
+fn receive(link: &mut ClientLink<Option<BugSwitch>>, clock: u64, message: ToClient) -> Option<u64> {
+    let is_older = match &message {
+        ToClient::Alive { generation, .. }
+        | ToClient::Granted { generation, .. }
+        | ToClient::Recorded { generation, .. }
+        | ToClient::Resumed { generation, .. } => Some(*generation) < link.session().generation(),
+        _ => false,
+    };
+    // Holds that lapse by now have nothing to do with the message.
+    let before = is_older.then(|| {
+        let mut before = link.clone();
+        before.poll(clock);
+        before
+    });
+    link.receive(clock, message);
+    let before = before?;
+    let until_ns = |number| match before.session().progress(number) {
+        Some(Progress::Held(_)) => before.session().hold_until_ns(number),
+        _ => 0,
+    };
+    let gained = |&number: &u64| link.session().hold_until_ns(number) > until_ns(number);
+    link.session().held().find(gained)
+}
 
 impl<P: MutualExclusion> Sim<'_, P> {
     /// Whether a message that arrives now reaches the daemon's process over its connection. If not, the client may
@@ -123,8 +149,14 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
         // A connection that the client has given up carries nothing any more.
         let connected = |wire: &&mut super::clients::Wire| wire.link.daemon() == daemon;
+        let clock = state.clock.read(self.now);
         if let Some(wire) = self.clients[index].wire(session).filter(connected) {
-            wire.link.receive(state.clock.read(self.now), message);
+            let gains = receive(&mut wire.link, clock, message);
+            if let Some(number) = gains {
+                let how =
+                    format!("{session} relies on acquisition {number} by a message of an older generation");
+                self.observer.broken_inside(self.now, Property::Generations, how);
+            }
             self.client_steps(index);
         }
     }

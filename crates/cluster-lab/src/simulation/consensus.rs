@@ -1,11 +1,11 @@
 //! A model of consensus behind the member's port. It is safe by construction and behaves as badly as a real
-//! implementation may: it lags, loses its leader, lets an old leader believe that it still leads, drops proposals,
+//! implementation may: it lags, loses its leader, lets an old leader take itself for the leader, drops proposals,
 //! and notifies members late.
 
 use super::spec::MS;
 use lockkeeper_lab::simulator::rng::Rng;
 use lockkeeper_member::{
-    HoldRecord, HoldTable, Node, PortEvent, PortRequest, RecordOutcome, RecordWrite, View,
+    BugSwitch, HoldRecord, HoldTable, Node, PortEvent, PortRequest, RecordOutcome, RecordWrite, View,
 };
 
 /// A member that lacks more views than this receives only the newest one, as from a snapshot. Real implementations
@@ -22,7 +22,7 @@ pub trait Reach {
 
 /// An event that the model has scheduled.
 #[derive(Clone, Debug)]
-pub enum Later {
+pub enum ConsensusEvent {
     /// Checks whether the leader still has a majority.
     CheckMajority,
     /// Notifies a machine of everything that it does not know yet.
@@ -43,7 +43,21 @@ pub enum Later {
     Applied { machine: usize, home: Node, sequence: u64, outcomes: Vec<RecordOutcome> },
 }
 
-/// The model.
+/// Describes a write that was accepted although its home is not a member of the newest view, in the epoch of the write.
+fn wrong_write(write: &RecordWrite, newest: &View, outcomes: &[RecordOutcome]) -> Option<String> {
+    let present = newest.has(write.home) && newest.epoch == write.epoch;
+    let accepted =
+        |outcome: &RecordOutcome| matches!(outcome, RecordOutcome::Recorded | RecordOutcome::Ended);
+    (!present && outcomes.iter().any(accepted)).then(|| {
+        let (home, epoch) = (write.home, write.epoch);
+        format!(
+            "the table accepts a write of {home} in epoch {epoch}, and the newest view is of epoch {}",
+            newest.epoch
+        )
+    })
+}
+
+/// The state of the model of consensus.
 #[derive(Clone, Debug)]
 pub struct Consensus {
     rng: Rng,
@@ -61,7 +75,8 @@ pub struct Consensus {
     pub table: HoldTable,
     adopted: Vec<Vec<HoldRecord>>,
     pending: Option<View>,
-    /// For each machine: how many views it knows, which leader it knows, and the term in which it believes to lead.
+    /// For each machine: the number of views that it knows, the leader that it knows, and the term in which it takes
+    /// itself for the leader.
     known: Vec<usize>,
     hint: Vec<Option<usize>>,
     believes: Vec<Option<u64>>,
@@ -69,6 +84,10 @@ pub struct Consensus {
     pub late: bool,
     /// Bug switch: decisions are not durable.
     pub forgets: bool,
+    /// A bug switch of the table.
+    pub bug: Option<BugSwitch>,
+    /// Describes a write that the table has accepted although it is not of a member of the newest view in its epoch.
+    pub wrong_write: Option<String>,
     /// The number of the cluster, incremented each time it is founded. Messages of an earlier cluster are dropped.
     pub cluster: u64,
     /// Whether no voter knows of a cluster. A cluster is founded once all machines run.
@@ -98,6 +117,8 @@ impl Consensus {
             believes: vec![None; machines],
             late: false,
             forgets: false,
+            bug: None,
+            wrong_write: None,
             cluster: 0,
             founding: true,
             epoch_floor: 0,
@@ -123,7 +144,7 @@ impl Consensus {
 
     /// Elects a new leader, if a voter has a majority. A pending proposal of the old leader is decided in half of
     /// the cases, as if it were in the log of the new one.
-    pub fn elect(&mut self, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
+    pub fn elect(&mut self, reach: &dyn Reach, later: &mut Vec<(u64, ConsensusEvent)>) {
         let mut able: Vec<usize> =
             (0..self.voters).filter(|&voter| self.has_majority(voter, reach)).collect();
         let incomplete = self.founding && !(0..self.known.len()).all(|machine| reach.awake(machine));
@@ -143,11 +164,11 @@ impl Consensus {
             self.decide(view, later);
         }
         let delay = self.soon();
-        later.push((delay, Later::Lead(leader, self.term)));
+        later.push((delay, ConsensusEvent::Lead(leader, self.term)));
         self.notify_all(later);
     }
 
-    fn notify_all(&mut self, later: &mut Vec<(u64, Later)>) {
+    fn notify_all(&mut self, later: &mut Vec<(u64, ConsensusEvent)>) {
         for machine in 0..self.known.len() {
             let very_late = if self.late && self.rng.chance(0.04) {
                 self.rng.below(2_500 * MS as usize) as u64
@@ -155,7 +176,7 @@ impl Consensus {
                 0
             };
             let delay = self.soon() + very_late;
-            later.push((delay, Later::Notify(machine)));
+            later.push((delay, ConsensusEvent::Notify(machine)));
         }
     }
 
@@ -177,34 +198,33 @@ impl Consensus {
         self.believes.fill(None);
     }
 
-    fn decide(&mut self, mut view: View, later: &mut Vec<(u64, Later)>) {
+    fn decide(&mut self, mut view: View, later: &mut Vec<(u64, ConsensusEvent)>) {
         if self.decided.is_empty() && self.epoch_floor > 0 {
             view.epoch = self.epoch_floor + 1;
             view.since.fill(view.epoch);
         }
-        self.table.apply_view(&view);
+        self.table.apply_view_with(&view, self.bug);
         self.adopted.push(self.table.adopted());
         self.decided.push(view);
         self.notify_all(later);
     }
 
-    /// Forgets what a machine knows: its member has begun a new incarnation, which must be notified of everything
-    /// again.
-    pub fn new_life(&mut self, machine: usize, later: &mut Vec<(u64, Later)>) {
+    /// Resets what a machine knows: its member has begun a new incarnation, which must be notified of everything again.
+    pub fn new_incarnation(&mut self, machine: usize, later: &mut Vec<(u64, ConsensusEvent)>) {
         self.known[machine] = 0;
         self.unwilling[machine] = false;
         self.hint[machine] = None;
         self.believes[machine] = None;
         let delay = self.soon();
-        later.push((delay, Later::Notify(machine)));
+        later.push((delay, ConsensusEvent::Notify(machine)));
     }
 
     /// Handles the restart of a machine. Without its disk it has no vote for a while.
-    pub fn restarted(&mut self, machine: usize, wiped: bool, later: &mut Vec<(u64, Later)>) {
-        self.new_life(machine, later);
+    pub fn restarted(&mut self, machine: usize, wiped: bool, later: &mut Vec<(u64, ConsensusEvent)>) {
+        self.new_incarnation(machine, later);
         if wiped && machine < self.voters {
             self.votes[machine] = false;
-            later.push((1_500 * MS, Later::Readmit(machine)));
+            later.push((1_500 * MS, ConsensusEvent::Readmit(machine)));
         }
         // A leader that restarts has to be elected again.
         if self.leader == Some(machine) {
@@ -223,7 +243,7 @@ impl Consensus {
         machine: usize,
         request: PortRequest,
         reach: &dyn Reach,
-        later: &mut Vec<(u64, Later)>,
+        later: &mut Vec<(u64, ConsensusEvent)>,
     ) {
         let delay = self.soon();
         match request {
@@ -233,11 +253,11 @@ impl Consensus {
                 if leads && next && self.pending.is_none() && self.has_majority(machine, reach) {
                     let epoch = view.epoch;
                     self.pending = Some(view);
-                    later.push((delay, Later::Commit(epoch)));
+                    later.push((delay, ConsensusEvent::Commit(epoch)));
                 }
             }
             PortRequest::Confirm { number, term } => {
-                later.push((delay, Later::Confirm { machine, term, number }))
+                later.push((delay, ConsensusEvent::Confirm { machine, term, number }))
             }
             PortRequest::Write(write) => {
                 let reached = |leader: usize| leader == machine || reach.linked(machine, leader);
@@ -247,10 +267,10 @@ impl Consensus {
                 // A write whose answer is late is repeated, and both may be applied, the first one much later.
                 if self.rng.chance(0.05) {
                     let late = delay + self.rng.below(1_500 * MS as usize) as u64;
-                    later.push((late, Later::Apply { machine, write: write.clone() }));
+                    later.push((late, ConsensusEvent::Apply { machine, write: write.clone() }));
                 }
                 if !self.rng.chance(0.03) {
-                    later.push((delay, Later::Apply { machine, write }));
+                    later.push((delay, ConsensusEvent::Apply { machine, write }));
                 }
             }
             // The leader stops leading, and the other voters notice after a while.
@@ -267,48 +287,49 @@ impl Consensus {
     pub fn happens(
         &mut self,
         now: u64,
-        what: Later,
+        what: ConsensusEvent,
         reach: &dyn Reach,
-        later: &mut Vec<(u64, Later)>,
+        later: &mut Vec<(u64, ConsensusEvent)>,
         notifications: &mut Vec<(usize, PortEvent)>,
     ) {
         match what {
-            Later::CheckMajority => self.check_majority(now, reach, later),
-            Later::Notify(machine) => self.notify(machine, reach, later, notifications),
-            Later::Commit(epoch) => self.commit(epoch, reach, later),
-            Later::Lead(machine, term) => self.lead(machine, term, reach, notifications),
-            Later::Confirm { machine, term, number } => {
+            ConsensusEvent::CheckMajority => self.check_majority(now, reach, later),
+            ConsensusEvent::Notify(machine) => self.notify(machine, reach, later, notifications),
+            ConsensusEvent::Commit(epoch) => self.commit(epoch, reach, later),
+            ConsensusEvent::Lead(machine, term) => self.lead(machine, term, reach, notifications),
+            ConsensusEvent::Confirm { machine, term, number } => {
                 if self.leader == Some(machine) && self.term == term && self.has_majority(machine, reach) {
                     let delay = self.soon();
-                    later.push((delay, Later::Confirmed { machine, number }));
+                    later.push((delay, ConsensusEvent::Confirmed { machine, number }));
                 }
             }
-            Later::Confirmed { machine, number } => {
+            ConsensusEvent::Confirmed { machine, number } => {
                 notifications.push((machine, PortEvent::Confirmed { number }))
             }
-            Later::Readmit(machine) => self.votes[machine] = true,
-            Later::Apply { machine, write } => {
+            ConsensusEvent::Readmit(machine) => self.votes[machine] = true,
+            ConsensusEvent::Apply { machine, write } => {
                 let able = self.leader.is_some_and(|leader| self.has_majority(leader, reach));
                 let Some(newest) = self.decided.last().filter(|_| able) else { return };
-                let outcomes = self.table.apply(&write, newest);
+                let outcomes = self.table.apply_with(&write, newest, self.bug);
+                self.wrong_write = wrong_write(&write, newest, &outcomes).or(self.wrong_write.take());
                 let RecordWrite { home, sequence, .. } = write;
                 let delay = self.soon();
                 if !self.rng.chance(0.05) {
-                    later.push((delay, Later::Applied { machine, home, sequence, outcomes }));
+                    later.push((delay, ConsensusEvent::Applied { machine, home, sequence, outcomes }));
                 }
             }
-            Later::Applied { machine, home, sequence, outcomes } => {
+            ConsensusEvent::Applied { machine, home, sequence, outcomes } => {
                 notifications.push((machine, PortEvent::Written { home, sequence, outcomes }));
             }
         }
     }
 
-    fn check_majority(&mut self, now: u64, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
-        later.push((40 * MS, Later::CheckMajority));
+    fn check_majority(&mut self, now: u64, reach: &dyn Reach, later: &mut Vec<(u64, ConsensusEvent)>) {
+        later.push((40 * MS, ConsensusEvent::CheckMajority));
         if let Some(leader) = self.leader.filter(|&leader| self.has_majority(leader, reach)) {
             self.unwell_since_ns = None;
             if self.believes[leader] != Some(self.term) {
-                later.push((0, Later::Lead(leader, self.term)));
+                later.push((0, ConsensusEvent::Lead(leader, self.term)));
             }
             return;
         }
@@ -318,7 +339,7 @@ impl Consensus {
         }
     }
 
-    fn commit(&mut self, epoch: u64, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
+    fn commit(&mut self, epoch: u64, reach: &dyn Reach, later: &mut Vec<(u64, ConsensusEvent)>) {
         let Some(view) = self.pending.take_if(|view| view.epoch == epoch) else { return };
         let able = self.leader.is_some_and(|leader| self.has_majority(leader, reach));
         // A leader without a majority keeps trying.
@@ -327,7 +348,7 @@ impl Consensus {
         } else if view.term == self.term {
             self.pending = Some(view);
             let delay = self.soon();
-            later.push((delay, Later::Commit(epoch)));
+            later.push((delay, ConsensusEvent::Commit(epoch)));
         }
     }
 
@@ -336,13 +357,13 @@ impl Consensus {
         &mut self,
         machine: usize,
         reach: &dyn Reach,
-        later: &mut Vec<(u64, Later)>,
+        later: &mut Vec<(u64, ConsensusEvent)>,
         notifications: &mut Vec<(usize, PortEvent)>,
     ) {
         let reaches =
             |leader: usize| reach.awake(machine) && (leader == machine || reach.linked(leader, machine));
         let Some(leader) = self.leader.filter(|&leader| reaches(leader)) else {
-            later.push((100 * MS, Later::Notify(machine)));
+            later.push((100 * MS, ConsensusEvent::Notify(machine)));
             return;
         };
         self.catch_up(machine, notifications);

@@ -1,6 +1,6 @@
 //! Tests that the checker of consensus histories accepts all histories of the model.
 
-use super::consensus::{Consensus, Later, Reach};
+use super::consensus::{Consensus, ConsensusEvent, Reach};
 use lockkeeper_lab::simulator::rng::{Purpose, Rng};
 use lockkeeper_member::history::{HistoryEvent, HistoryRecord, accepts};
 use lockkeeper_member::{MemberId, Node, PortEvent, PortRequest, View};
@@ -32,14 +32,15 @@ impl Reach for Cut {
     }
 }
 
-/// Records a run of the model alone. Each machine proposes views and confirms its term while it believes to lead.
+/// Records a run of the model alone. Each machine proposes views and confirms its term while it takes itself for the
+/// leader.
 fn record(seed: u64) -> Vec<HistoryRecord> {
     let mut rng = Rng::new(seed, Purpose::Faults);
     let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));
     model.late = true;
     let (mut history, mut notifications, mut later) =
-        (Vec::new(), Vec::new(), vec![(0, Later::CheckMajority)]);
-    let mut queue: BTreeMap<(u64, u64), Later> = BTreeMap::new();
+        (Vec::new(), Vec::new(), vec![(0, ConsensusEvent::CheckMajority)]);
+    let mut queue: BTreeMap<(u64, u64), ConsensusEvent> = BTreeMap::new();
     let mut known = [(0, None); 5];
     let mut cut = Cut(BTreeSet::new());
     let (mut count, mut now) = (0, 0);

@@ -37,12 +37,17 @@ impl<P: MutualExclusion> Sim<'_, P> {
                     self.after(until_ns.saturating_sub(self.now), ScheduledEvent::Mend(ways));
                 }
             }
+            FaultEvent::HomeCut { client, until_ns } => {
+                let (home, machine) = (self.home_of(client), self.spec.members + client);
+                self.hit_until_ns[machine] = until_ns + recovery;
+                self.inject(FaultEvent::Cut { ways: vec![(machine, home), (home, machine)], until_ns });
+            }
             FaultEvent::Leave { machine, timeout_ns } => {
                 self.hit_until_ns[machine] = self.now + timeout_ns + recovery;
                 self.event(machine, Event::Leave { timeout_ns });
             }
             FaultEvent::Revoke { place } => self.revoke(place),
-            FaultEvent::Theft { machine, place } => self.steal(machine, place),
+            FaultEvent::Theft { machine, place } => self.present_foreign_session(machine, place),
             FaultEvent::Change(settings) => {
                 for machine in 0..self.spec.members {
                     self.event(machine, Event::Change(settings.clone()));
@@ -52,6 +57,14 @@ impl<P: MutualExclusion> Sim<'_, P> {
             FaultEvent::Leader => {
                 self.consensus(|consensus, _, reach, later, _| consensus.elect(reach, later))
             }
+        }
+    }
+
+    /// The member that a client is connected to. The tenants follow the clients.
+    fn home_of(&self, client: usize) -> usize {
+        match client.checked_sub(self.spec.clients) {
+            Some(tenant) => self.tenants[tenant].daemon,
+            None => self.clients[client].wires.last().map_or(0, |wire| wire.link.daemon()),
         }
     }
 
@@ -96,13 +109,13 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let holders: Vec<_> = holders.collect();
         if !holders.is_empty() {
             let (machine, lock, acquisition) = holders[place % holders.len()].clone();
-            self.event(machine, Event::Revoke(lock, acquisition));
+            self.event(machine, Event::Revoke(lock, acquisition, String::new()));
         }
     }
 
-    /// A thief, whose proof is its own, tries to close the session of another client through a member that does not have
-    /// the session. A daemon does not let it name a session of its own member.
-    fn steal(&mut self, machine: usize, place: usize) {
+    /// A client with another proof tries to close the session of a client, through a member that does not have the
+    /// session. A daemon does not let a client name a session of another client at its own member.
+    fn present_foreign_session(&mut self, machine: usize, place: usize) {
         let sessions: Vec<SessionId> = self
             .clients
             .iter()
@@ -142,7 +155,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             self.start_incarnation(machine).expect("the settings were good before");
             self.consensus(|consensus, _, _, later, _| consensus.restarted(machine, wipe, later));
         } else if let Some(tenant) = (machine - self.spec.members).checked_sub(self.spec.clients) {
-            self.tenants[tenant].restart(self.now);
+            self.tenants[tenant].restart(self.now, self.spec);
             self.wake_tenant(tenant);
         } else {
             let clock = self.machines[machine].clock.read(self.now);

@@ -32,6 +32,10 @@ pub enum Fault {
     Leader,
     /// Clients crash, pause, or lose their links.
     Client,
+    /// A client loses its links to the member that it is connected to, and reaches the others.
+    HomeCut,
+    /// All members restart one after the other, by a crash or a planned leave each.
+    RestartInTurn,
     /// A member leaves as planned and comes back.
     Leave,
     /// An operator revokes a hold.
@@ -62,6 +66,8 @@ impl Fault {
         Self::Drift,
         Self::Leader,
         Self::Client,
+        Self::HomeCut,
+        Self::RestartInTurn,
         Self::Leave,
         Self::Revoke,
         Self::Settings,
@@ -76,6 +82,8 @@ impl Fault {
             Self::Crash => "crash",
             Self::Wipe => "wipe",
             Self::RestartAll => "restart-all",
+            Self::HomeCut => "home-cut",
+            Self::RestartInTurn => "restart-in-turn",
             Self::Pause => "pause",
             Self::Hiccup => "hiccup",
             Self::Cut => "cut",
@@ -131,7 +139,7 @@ impl Fault {
 /// There is no fault of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFault {
-    /// The name.
+    /// The name that no fault has.
     pub name: String,
 }
 
@@ -159,6 +167,8 @@ pub enum FaultEvent {
     Pause { machine: usize, until_ns: u64 },
     /// These directions of links are cut until then.
     Cut { ways: Vec<(usize, usize)>, until_ns: u64 },
+    /// The links between a client and the member that it is connected to are cut until then.
+    HomeCut { client: usize, until_ns: u64 },
     /// The voters elect another leader.
     Leader,
     /// A member leaves as planned; its clients may keep their holds for this long.
@@ -223,6 +233,22 @@ fn fault_event(
                 let back_ns = at + rng.below(500 * MS as usize) as u64;
                 add(FaultEvent::Crash { machine, wipe: false, back_ns });
             }
+        }
+        Fault::RestartInTurn if rng.chance(0.3) => {
+            let planned = rng.chance(0.5);
+            // Long enough for a view change between two of them.
+            let pause = (spec.chaos_ns.saturating_sub(at) / spec.members as u64).min(3_000 * MS);
+            for (place, machine) in (0..spec.members).enumerate() {
+                let down = at + pause * place as u64;
+                let back_ns = down + (100 + rng.below(400) as u64) * MS;
+                let crash = FaultEvent::Crash { machine, wipe: false, back_ns };
+                let leave = FaultEvent::Leave { machine, timeout_ns: 500 * MS };
+                fault_events.push((down, if planned { leave } else { crash }));
+            }
+        }
+        Fault::HomeCut => {
+            let until_ns = until + rng.below(3_000 * MS as usize) as u64;
+            add(FaultEvent::HomeCut { client: client - spec.members, until_ns });
         }
         Fault::Pause => add(FaultEvent::Pause {
             machine: member,

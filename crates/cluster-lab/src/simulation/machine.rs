@@ -42,7 +42,7 @@ impl Clock {
 /// The state of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Its clock.
+    /// The clock of the machine.
     pub clock: Clock,
     /// Whether it runs, perhaps paused.
     pub up: bool,

@@ -19,7 +19,10 @@
 //! | `clients` | clients: which locks they request, and how long they hold them |
 //! | `long_holders` | clients that hold hundreds of locks |
 //! | `connections` | drives the clients' links: connections to daemons, messages, timers |
-//! | `tenants`, `leases` | clients without a session of their own, and the daemons' half of their leases |
+//! | `tenants` | clients without a session of their own |
+//! | `daemon_leases` | the daemons' half of their leases |
+//! | `leases` | drives both |
+//! | `recorded_holds` | checks starts and promises against the table of recorded holds |
 //! | [`observer`] | the properties that every run must satisfy |
 
 mod clients;
@@ -27,6 +30,7 @@ mod connections;
 mod consensus;
 #[cfg(test)]
 mod consensus_tests;
+mod daemon_leases;
 mod fault_injection;
 mod faults;
 mod leases;
@@ -34,6 +38,7 @@ mod long_holders;
 mod machine;
 mod net;
 pub mod observer;
+mod recorded_holds;
 mod runner;
 mod sim;
 pub mod spec;

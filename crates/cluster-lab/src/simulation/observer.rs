@@ -34,6 +34,14 @@ pub enum Property {
     Survivors,
     /// A client that reaches the cluster loses no recorded hold.
     RecordedHolds,
+    /// A member promises a hold for its time to live only if the hold is recorded, and only while it has a lease.
+    Promises,
+    /// The start of a view has every recorded hold, and no two holds that conflict.
+    Starts,
+    /// The table of recorded holds accepts only writes of a member of the newest view, in that incarnation and epoch.
+    Records,
+    /// A client that knows a newer generation of its session gains nothing by messages of an older one.
+    Generations,
     /// No step of a member takes longer than [`ClusterSpec::LONGEST_STEP_NS`](super::ClusterSpec::LONGEST_STEP_NS).
     Steps,
 }
@@ -51,6 +59,10 @@ impl fmt::Display for Property {
             Self::Service => "service after the faults",
             Self::Survivors => "no lock lost by survivors",
             Self::RecordedHolds => "no recorded hold lost",
+            Self::Promises => "promises of recorded holds only",
+            Self::Starts => "starts with every recorded hold",
+            Self::Records => "records by their present homes only",
+            Self::Generations => "no message of an older generation accepted",
             Self::Steps => "no long step",
         })
     }
@@ -59,7 +71,7 @@ impl fmt::Display for Property {
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
     /// The number of entries.
     pub entries: u64,
@@ -73,8 +85,12 @@ pub struct Outcome {
     pub lost: u64,
     /// The number of recorded holds that were lost.
     pub lost_recorded: u64,
+    /// The number of holds that members have recorded.
+    pub recorded: u64,
     /// The number of holds that members have adopted.
     pub adopted: u64,
+    /// The number of leases of clients without a session of their own that daemons have adopted.
+    pub adopted_leases: u64,
     /// The number of planned leaves.
     pub leaves: u64,
     /// The number of frames between members.
@@ -101,7 +117,7 @@ pub struct Inside {
     pub session: SessionId,
     /// The number of the acquisition in that session.
     pub number: u64,
-    /// The mode.
+    /// The mode of the hold.
     pub mode: LockMode,
     /// Whether the acquisition is re-entrant.
     pub reentrant: bool,
@@ -126,12 +142,26 @@ pub struct Observer {
     /// The session and fence of the last entry of each lock.
     last: BTreeMap<LockName, (SessionId, Fence)>,
     installed: BTreeMap<Node, u64>,
+    /// The first violation whose consequences are worth waiting for.
+    cause: Option<(u64, Property, String)>,
 }
 
 impl Observer {
     /// Records a violation. Only the first one counts.
     pub fn broken(&mut self, now: u64, property: Property, how: String) {
         self.outcome.broken.get_or_insert((now, property, how));
+    }
+
+    /// Records a violation that does not end the run: if it leads to the violation of another property, that one is
+    /// reported.
+    pub fn broken_inside(&mut self, now: u64, property: Property, how: String) {
+        self.cause.get_or_insert((now, property, how));
+    }
+
+    /// The result at the end of the run.
+    pub fn finish(mut self) -> Outcome {
+        self.outcome.broken = self.outcome.broken.or(self.cause);
+        self.outcome
     }
 
     /// Records that a client starts to use a lock. `valid` decides whether another client may still use its hold.
@@ -269,6 +299,9 @@ impl Observer {
             for (_, numbers) in of_session {
                 numbers.remove(number);
             }
+        }
+        if let ToClient::Recorded { .. } = message {
+            self.outcome.recorded += 1;
         }
         let ToClient::Granted { number, fence, generation, .. } = message else { return };
         // A member repeats its answers, and one that has adopted the session repeats the grants of the previous one.

@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 /// A violated property, with the command that reproduces it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// The property.
+    /// The violated property.
     #[serde(rename = "promise")]
     pub property: Property,
     /// The time of the violation, in milliseconds.
@@ -51,13 +51,17 @@ pub struct ClusterReport {
     pub lost: u64,
     /// The number of recorded holds that were lost.
     pub lost_recorded: u64,
+    /// The number of holds that members have recorded.
+    pub recorded: u64,
     /// The number of recorded holds that members have adopted.
     pub adopted: u64,
+    /// The number of leases of clients without a session of their own that daemons have adopted.
+    pub adopted_leases: u64,
     /// The number of planned leaves.
     pub leaves: u64,
     /// The number of frames between members.
     pub frames: u64,
-    /// The violations.
+    /// The violations that the runs have shown.
     pub found: Vec<Found>,
 }
 
@@ -148,7 +152,9 @@ fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport 
         views: sum(|outcome| outcome.views),
         lost: sum(|outcome| outcome.lost),
         lost_recorded: sum(|outcome| outcome.lost_recorded),
+        recorded: sum(|outcome| outcome.recorded),
         adopted: sum(|outcome| outcome.adopted),
+        adopted_leases: sum(|outcome| outcome.adopted_leases),
         leaves: sum(|outcome| outcome.leaves),
         frames: sum(|outcome| outcome.frames),
         found: found.collect(),

@@ -2,15 +2,15 @@
 
 use super::clients::{Client, Peer};
 use super::connections::Connects;
-use super::consensus::{Consensus, Later, Reach};
+use super::consensus::{Consensus, ConsensusEvent, Reach};
+use super::daemon_leases::{Lease, ProcessLease};
 use super::faults::{self, Fault, FaultEvent};
-use super::leases::LOCAL;
 use super::long_holders::LongHolder;
 use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::observer::{Observer, Outcome, Property};
 use super::spec::{ClusterSpec, MS};
-use super::tenants::{Lease, RenewalReply, SentRenewal, Tenant};
+use super::tenants::{LeaseId, RenewalReply, SentRenewal, Tenant};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_lab::simulator::queue::Queue;
 use lockkeeper_lab::simulator::rng::{Purpose, Rng};
@@ -19,7 +19,7 @@ use lockkeeper_member::{
     Body, BugSwitch, Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Proof,
     SessionId, SettingsError, ToClient, ToMember, View,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type SimMember<P> = Member<P, Option<BugSwitch>>;
 pub(super) type Message<P> = <P as Protocol>::Message;
@@ -51,6 +51,14 @@ pub(super) enum ScheduledEvent<M> {
         daemon: usize,
         reply: RenewalReply,
     },
+    /// A daemon answers another one, in its boot with this number, that it does not have a lease.
+    LeaseAbsent {
+        via: usize,
+        boot: u64,
+        lease: LeaseId,
+        from: usize,
+        epoch: u64,
+    },
     Local {
         machine: usize,
         session: SessionId,
@@ -62,7 +70,7 @@ pub(super) enum ScheduledEvent<M> {
     },
     LongHolder(usize),
     /// An event of the voters of the cluster with this number.
-    Consensus(u64, Later),
+    Consensus(u64, ConsensusEvent),
     FaultEvent(usize),
     Back {
         machine: usize,
@@ -92,8 +100,12 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) tenants: Vec<Tenant>,
     /// When each tenant takes its next step.
     pub(super) tenant_wake_ns: Vec<u64>,
-    /// The leases of tenants, by daemon and tenant.
-    pub(super) leases: BTreeMap<(usize, usize), Lease>,
+    /// The leases of tenants, by daemon.
+    pub(super) leases: BTreeMap<(usize, LeaseId), Lease>,
+    /// For each daemon, the lease of its member as the clients in its process see it.
+    pub(super) process_leases: Vec<ProcessLease>,
+    /// For each daemon and lease: an epoch, and the daemons that do not have the lease in it.
+    pub(super) absent_leases: BTreeMap<(usize, LeaseId), (u64, BTreeSet<usize>)>,
     pub(super) lease_sessions: u64,
     /// When each daemon checks its leases next.
     pub(super) lease_wake_ns: BTreeMap<usize, u64>,
@@ -106,10 +118,15 @@ pub struct Sim<'a, P: MutualExclusion> {
     /// The arrival time of the last message of each session: at the member (`true`) and at the client (`false`).
     pub(super) arrivals: BTreeMap<(SessionId, bool), u64>,
     out: Out<Message<P>>,
+    /// Whether the member of the present step ran in a view before it.
+    ran_before: bool,
     /// Draws the settings of each incarnation of a member.
     configuring: Rng,
     trace: Option<Trace<'a>>,
 }
+
+/// The Unix time at the beginning of a run. Larger than the reading of any clock.
+const UNIX_EPOCH_NS: u64 = 1 << 42;
 
 /// The proof of a client.
 pub(super) fn proof(client: u64) -> Proof {
@@ -143,11 +160,13 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             Client::new(number as u64, spec, rng, spec.bug)
         };
         let mut tenants = Rng::new(seed ^ 0x7e4a, Purpose::Workload);
-        let tenant =
-            |_: usize| Tenant::new(spec, Rng::new(tenants.below(usize::MAX) as u64, Purpose::Workload));
+        let tenant = |number: usize| {
+            Tenant::new(number, spec, Rng::new(tenants.below(usize::MAX) as u64, Purpose::Workload))
+        };
         let mut consensus = Consensus::new(spec.members, Rng::new(seed, Purpose::Consensus));
         consensus.late = !spec.spares_survivors();
         consensus.forgets = spec.forgets_epochs;
+        consensus.bug = spec.bug;
         let mut sim = Self {
             spec,
             now: 0,
@@ -160,6 +179,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             tenants: (0..spec.tenants).map(tenant).collect(),
             tenant_wake_ns: vec![0; spec.tenants],
             leases: BTreeMap::new(),
+            process_leases: vec![ProcessLease::default(); spec.members],
+            absent_leases: BTreeMap::new(),
             lease_sessions: 0,
             lease_wake_ns: BTreeMap::new(),
             net: Net::new(Rng::new(seed, Purpose::Network), spec.faults.clone(), spec.chaos_ns),
@@ -170,6 +191,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             observer: Observer::default(),
             arrivals: BTreeMap::new(),
             out: Out::default(),
+            ran_before: false,
             configuring: Rng::new(!seed, Purpose::Faults),
             trace,
         };
@@ -191,7 +213,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         for long_holder in 0..self.long_holders.len() {
             self.after(1_000 * MS, ScheduledEvent::LongHolder(long_holder));
         }
-        self.after(0, ScheduledEvent::Consensus(0, Later::CheckMajority));
+        self.after(0, ScheduledEvent::Consensus(0, ConsensusEvent::CheckMajority));
         for fault_event in 0..self.fault_events.len() {
             self.after(self.fault_events[fault_event].0, ScheduledEvent::FaultEvent(fault_event));
         }
@@ -219,6 +241,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         // After the loss of all disks, the machines do not know how long an earlier cluster has promised holds.
         config.is_new = self.consensus.cluster == 0;
+        // Unix time is right when the incarnation begins, and drifts with the machine's clock from then on.
+        config.unix_ns_at_zero = UNIX_EPOCH_NS + self.now - clock;
         self.members[machine] = Some(Member::new(node, config, clock)?);
         self.tick_ns[machine] = self.now;
         self.after(0, ScheduledEvent::Tick(machine, self.incarnations));
@@ -226,7 +250,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         Ok(())
     }
 
-    /// Runs to the end, or to the first broken promise.
+    /// Runs to the end, or to the first violation.
     pub fn run(mut self) -> Outcome {
         while let Some((at, what)) = self.queue.pop() {
             if at.ticks() >= self.spec.end_ns() || self.observer.outcome.broken.is_some() {
@@ -236,7 +260,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.happens(what);
         }
         self.check_service();
-        self.observer.outcome
+        self.observer.finish()
     }
 
     fn happens(&mut self, what: ScheduledEvent<Message<P>>) {
@@ -289,11 +313,21 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                     Event::Client(session, proof(session.client), message)
                 });
             }
-            ScheduledEvent::Leases { machine, boot } => self.advance_leases(machine, boot, false),
+            ScheduledEvent::LeaseAbsent { via, boot, lease, from, epoch } => {
+                if self.machines[via].up && self.machines[via].boots == boot {
+                    self.lease_absent(via, lease, from, epoch);
+                }
+            }
+            ScheduledEvent::Leases { machine, boot } => self.advance_leases(machine, boot),
             ScheduledEvent::LongHolder(long_holder) => self.look_at_hoard(long_holder),
             // Events of voters that have since lost their disks are dropped.
-            ScheduledEvent::Consensus(cluster, Later::CheckMajority) if cluster != self.consensus.cluster => {
-                self.after(0, ScheduledEvent::Consensus(self.consensus.cluster, Later::CheckMajority));
+            ScheduledEvent::Consensus(cluster, ConsensusEvent::CheckMajority)
+                if cluster != self.consensus.cluster =>
+            {
+                self.after(
+                    0,
+                    ScheduledEvent::Consensus(self.consensus.cluster, ConsensusEvent::CheckMajority),
+                );
             }
             ScheduledEvent::Consensus(cluster, _) if cluster != self.consensus.cluster => {}
             ScheduledEvent::Consensus(_, later) => {
@@ -329,6 +363,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.now < state.busy_until_ns {
             return self.after(state.busy_until_ns - self.now, again(what));
         }
+        // Before the event, which may bring a new lease: a gap between two leases ends the holds of the first.
+        self.follow_process_lease(machine);
         let Some(member) = &mut self.members[machine] else { return };
         let event = event(what);
         let node = member.node();
@@ -338,7 +374,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             trace((self.now, node.to_string(), &event));
         }
         let mut out = std::mem::take(&mut self.out);
-        member.handle(state.clock.read(self.now), event, &mut out);
+        let clock = state.clock.read(self.now);
+        self.ran_before = member.running().is_some();
+        member.handle(clock, event, &mut out);
+        self.process_leases[machine].follow(clock, member.resident_until_ns(clock));
         let wake = state.clock.when(member.wake_ns()).max(self.now + 1);
         if wake < self.tick_ns[machine] || self.now >= self.tick_ns[machine] {
             self.tick_ns[machine] = wake;
@@ -363,20 +402,31 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.trace(|| node.to_string(), &note);
             self.observer.note(self.now, node, &note);
             match note {
-                Note::Started { view, .. } => self.check_leases(&view),
+                Note::Started { view, holds } => {
+                    self.check_leases(&view);
+                    self.check_start(&view, &holds);
+                }
                 Note::Left => self.left(machine),
+                // Only once the view is installed: a member ignores the messages of sessions that it adopts with a view
+                // that has not started.
+                Note::Installed { .. } => self.adopt_leases(machine),
                 Note::Excluded => {
                     self.start_incarnation(machine).expect("the settings were good before");
-                    self.consensus(|consensus, _, _, later, _| consensus.new_life(machine, later));
+                    self.consensus(|consensus, _, _, later, _| consensus.new_incarnation(machine, later));
+                    self.leases_begin_again(machine);
                 }
                 _ => {}
             }
         }
         let clock = self.machines[machine].clock.read(self.now);
-        let lease_left_ns = self.members[machine].as_ref().map_or(0, |member| member.lease_left_ns(clock));
+        let member = self.members[machine].as_ref();
+        let lease_left_ns = member.map_or(0, |member| member.lease_left_ns(clock));
+        // A step may begin or end with a view change.
+        let runs = self.ran_before || member.is_some_and(|member| member.running().is_some());
         for frame in out.frames.drain(..) {
             self.observer.outcome.frames += 1;
             if let Body::Relayed { session, message } = &frame.body {
+                self.check_promise(node, *session, message, (lease_left_ns, runs));
                 self.observer.sent(self.now, node, *session, message, lease_left_ns);
             }
             let copies = self.net.send(self.now, machine, frame.to.0 as usize - 1);
@@ -388,9 +438,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.trace(|| format!("{node} to {session}"), &message);
             // A relayed message was observed at the member that has the session.
             if self.members[machine].as_ref().is_some_and(|member| member.has_session(session)) {
+                self.check_promise(node, session, &message, (lease_left_ns, runs));
                 self.observer.sent(self.now, node, session, &message, lease_left_ns);
             }
-            if session.client >= LOCAL {
+            if session.is_resident() {
                 self.deliver_to_lease(machine, session, message);
                 continue;
             }
@@ -411,11 +462,20 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     pub(super) fn consensus(
         &mut self,
-        act: impl FnOnce(&mut Consensus, u64, &dyn Reach, &mut Vec<(u64, Later)>, &mut Vec<(usize, PortEvent)>),
+        act: impl FnOnce(
+            &mut Consensus,
+            u64,
+            &dyn Reach,
+            &mut Vec<(u64, ConsensusEvent)>,
+            &mut Vec<(usize, PortEvent)>,
+        ),
     ) {
         let (mut later, mut notifications) = (Vec::new(), Vec::new());
         let reach = Machines(&self.machines, &self.net, self.now);
         act(&mut self.consensus, self.now, &reach, &mut later, &mut notifications);
+        if let Some(how) = self.consensus.wrong_write.take() {
+            self.observer.broken_inside(self.now, Property::Records, how);
+        }
         for (delay, what) in later {
             self.after(delay, ScheduledEvent::Consensus(self.consensus.cluster, what));
         }

@@ -106,14 +106,31 @@ impl ClusterSpec {
     }
 
     /// The time within which every waiter must be served after the faults have ended: a recorded hold of a client that
-    /// does not know of the record ends with its time to live.
+    /// does not know of the record ends with its time to live. An operator may have made the leases longer, and a view that
+    /// is never started is followed by another one that waits for them again.
     pub fn longest_wait_ns(&self) -> u64 {
-        15_000 * MS + if self.longest_ttl_ns > self.chaos_ns { 2 * self.longest_ttl_ns } else { 0 }
+        let ttl_ns = if self.longest_ttl_ns > self.chaos_ns { 2 * self.longest_ttl_ns } else { 0 };
+        let settings_ns = if self.faults.contains(&Fault::Settings) { 10_000 * MS } else { 0 };
+        15_000 * MS + ttl_ns + settings_ns
     }
 
     /// The duration of a run.
     pub fn end_ns(&self) -> u64 {
         self.chaos_ns + self.longest_wait_ns() + 3_000 * MS
+    }
+
+    /// Draws how long a long hold lasts: in one of eight cases anything between 1 ms and 60 s, each order of magnitude
+    /// alike; otherwise as usual. The hold ends with the faults, so that waiters can be served in time, unless holds are to
+    /// outlive all faults.
+    pub(super) fn long_stay_ns(&self, now: u64, usual_ns: u64, rng: &mut Rng) -> u64 {
+        if !rng.chance(0.125) {
+            return usual_ns;
+        }
+        let exponent = rng.below(1_000) as f64 / 1_000.0;
+        let stay_ns = (MS as f64 * 60_000_f64.powf(exponent)) as u64;
+        let outlives_ns = if self.longest_ttl_ns > self.chaos_ns { self.longest_ttl_ns } else { 0 };
+        let latest_ns = self.chaos_ns + outlives_ns;
+        stay_ns.min(latest_ns.saturating_sub(now))
     }
 
     /// Whether clients of unaffected members must never lose a hold: true if faults come one at a time and affect

@@ -1,20 +1,29 @@
 //! Clients of HTTP and of etcd's API. They have no session of their own: a lease at one daemon holds their locks by
-//! means of a local session.
+//! means of a session in the daemon's process.
 //!
 //! A tenant renews its lease with one message that also contains its current request, so every message may be lost,
-//! duplicated and reordered. The daemon counts the time to live from the arrival of the renewal, and replies for
-//! how long the hold is valid. The tenant counts that time from when it *sent* the renewal, on its own clock.
-//! Because both clocks drift, the daemon reports less than the remaining time: even on the slowest tenant's clock
-//! the hold ends before the lease ends on the fastest daemon's clock.
+//! duplicated and reordered. It sends the message to any daemon, which forwards it to the one that has the lease. The
+//! daemon counts the time to live from the arrival of the renewal, and replies for how long the hold is valid. The tenant
+//! counts that time from when it *sent* the renewal, on its own clock. Because both clocks drift, the daemon reports less
+//! than the remaining time: even on the slowest tenant's clock the hold ends before the lease ends on the fastest daemon's
+//! clock.
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::simulator::rng::Rng;
 use lockkeeper_member::{Fence, LockName, LockRequest, SessionId};
-use lockkeeper_session::{ClientSession, Progress};
 
-/// The renewal that a tenant sends to its daemon.
+/// The identity of a lease: the tenant, and the number of the lease among those of the tenant.
+pub type LeaseId = (usize, u64);
+
+/// The renewal that a tenant sends to a daemon.
 #[derive(Clone, Debug)]
 pub struct Renewal {
+    /// The id of the lease.
+    pub lease: LeaseId,
+    /// Whether the daemon creates the lease if it does not exist: the tenant has received no reply about it yet.
+    pub creates: bool,
+    /// The time to live of the lease.
+    pub ttl_ns: u64,
     /// When it was sent, on the tenant's clock. The reply repeats this value.
     pub sent_ns: u64,
     /// The number of the tenant's request. A higher one replaces a lower one.
@@ -26,19 +35,21 @@ pub struct Renewal {
 /// A renewal on its way to a daemon.
 #[derive(Clone, Debug)]
 pub struct SentRenewal {
-    /// The tenant that sent it.
-    pub tenant: usize,
-    /// The daemon.
+    /// The daemon to which the tenant sent it.
+    pub via: usize,
+    /// The daemon that receives it.
     pub daemon: usize,
-    /// The number of boots of the daemon's machine when the renewal was sent. A later boot does not receive it.
+    /// The number of boots of that daemon's machine when the renewal was sent. A later boot does not receive it.
     pub boot: u64,
-    /// The renewal.
+    /// The renewal that was sent.
     pub renewal: Renewal,
 }
 
 /// The daemon's reply to a renewal.
 #[derive(Clone, Debug)]
 pub struct RenewalReply {
+    /// The id of the lease.
+    pub lease: LeaseId,
     /// The value of the renewal.
     pub sent_ns: u64,
     /// The request to which the reply refers.
@@ -48,97 +59,28 @@ pub struct RenewalReply {
     /// Whether the hold of this request was lost or revoked, or the member rejected the request because its table
     /// was full.
     pub lost: bool,
-    /// The hold, the time for which it is valid, and its fence.
-    pub held: Option<(HoldId, u64, Option<Fence>)>,
+    /// Whether no daemon has the lease.
+    pub gone: bool,
+    /// The hold, if there is one.
+    pub held: Option<ReportedValidity>,
 }
 
-/// The identity of a hold: the daemon's session and the number of the acquisition. It is never reused.
+/// A hold, as a daemon reports it to its tenant.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedValidity {
+    /// The identity of the hold.
+    pub id: HoldId,
+    /// For how long it is valid.
+    pub left_ns: u64,
+    /// The fence of the hold; `None` for a permit.
+    pub fence: Option<Fence>,
+    /// Whether it is recorded and promised for its time to live.
+    pub promised: bool,
+}
+
+/// The identity of a hold: the daemon's session and the number of the acquisition. It is never reused, and a daemon that
+/// adopts the hold keeps it.
 pub type HoldId = (SessionId, u64);
-
-/// A lease at a daemon.
-#[derive(Clone, Debug)]
-pub struct Lease {
-    /// The daemon's local session for the lease.
-    pub session: ClientSession,
-    /// The end of the lease on the daemon's clock.
-    pub deadline_ns: u64,
-    /// Whether the hold was revoked. It is released once the tenant no longer relies on it.
-    pub revoked: bool,
-    /// The time until which the tenant may rely on its hold, on the daemon's clock.
-    relied_until_ns: u64,
-    request: u64,
-    number: Option<u64>,
-}
-
-impl Lease {
-    /// Creates a lease with a new session.
-    pub fn new(session: SessionId) -> Self {
-        Self {
-            session: ClientSession::new(session),
-            deadline_ns: 0,
-            revoked: false,
-            relied_until_ns: 0,
-            request: 0,
-            number: None,
-        }
-    }
-
-    /// Handles a renewal: extends the lease and adopts the tenant's request if it is newer.
-    pub fn renew(&mut self, clock: u64, ttl_ns: u64, renew: &Renewal) {
-        self.deadline_ns = self.deadline_ns.max(clock + ttl_ns);
-        if renew.request > self.request {
-            self.request = renew.request;
-            if let Some(number) = self.number.take() {
-                self.session.release(number);
-            }
-            self.revoked = false;
-            self.number = renew.lock_request.clone().map(|lock_request| self.session.acquire(lock_request));
-        }
-    }
-
-    /// The reply to a renewal at this reading of the daemon's clock. `allows` shortens a duration by the drift of
-    /// both clocks.
-    pub fn reply(&mut self, clock: u64, renew: &Renewal, allows: impl Fn(u64) -> u64) -> RenewalReply {
-        let current = renew.request == self.request && !self.revoked;
-        let usable = |number: &u64| current && self.session.may_use(clock, *number);
-        let until = self.session.lease_until_ns().min(self.deadline_ns);
-        let held = self.number.filter(usable).and_then(|number| {
-            let Some(Progress::Held(fence)) = self.session.progress(number) else { return None };
-            Some(((self.session.id(), number), allows(until.saturating_sub(clock)), *fence))
-        });
-        if held.is_some() {
-            self.relied_until_ns = self.relied_until_ns.max(until);
-        }
-        let serves = self.session.is_alive() && clock < self.session.lease_until_ns();
-        let over = |number| matches!(self.session.progress(number), Some(Progress::Ended(_)) | None);
-        let lost =
-            renew.request == self.request && renew.lock_request.is_some() && self.number.is_none_or(over);
-        RenewalReply { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
-    }
-
-    /// Whether this is the acquisition of the tenant's current request.
-    pub fn is_current(&self, number: u64) -> bool {
-        self.number == Some(number)
-    }
-
-    /// Releases a revoked hold once the tenant no longer relies on it.
-    pub fn give_back_revoked(&mut self, clock: u64) {
-        if self.revoked && clock >= self.relied_until_ns {
-            self.revoked = false;
-            if let Some(number) = self.number.take() {
-                self.session.release(number);
-            }
-        }
-    }
-
-    /// Replaces a lost local session. A waiting request continues in the new one.
-    pub fn begin_again(&mut self, session: SessionId) {
-        self.session = self.session.reopen(session);
-        self.revoked = false;
-        let waits = |number: &u64| matches!(self.session.progress(*number), Some(Progress::Waiting(_)));
-        self.number = self.number.filter(waits);
-    }
-}
 
 /// The state of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,17 +93,34 @@ pub enum TenantState {
     Inside(u64),
 }
 
+/// A hold at the tenant.
+#[derive(Clone, Copy, Debug)]
+pub struct TenantHold {
+    /// The identity of the hold.
+    pub id: HoldId,
+    /// The time until which it is valid on the tenant's clock.
+    pub until_ns: u64,
+    /// The fence of the hold; `None` for a permit.
+    pub fence: Option<Fence>,
+    /// Whether it was ever promised for its time to live.
+    pub promised: bool,
+}
+
 /// A client without a session of its own.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// The daemon that has its lease.
+    /// The daemon that it sends to.
     pub daemon: usize,
-    /// Its state.
+    /// The state of the tenant.
     pub doing: TenantState,
     /// Its current request.
     pub lock_request: Option<LockRequest>,
-    /// The hold, the time until which it is valid on the tenant's clock, and its fence.
-    pub hold: Option<(HoldId, u64, Option<Fence>)>,
+    /// The hold of the tenant, if it has one.
+    pub hold: Option<TenantHold>,
+    /// Its lease, the time to live, and whether a daemon has replied about it.
+    pub lease: LeaseId,
+    ttl_ns: u64,
+    is_created: bool,
     request: u64,
     next_renewal_ns: u64,
     /// When a daemon last replied that its member can grant locks.
@@ -172,67 +131,118 @@ pub struct Tenant {
 /// The result of one step of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TenantStep {
-    /// Nothing happened.
+    /// It has nothing to do at present.
     Waits,
     /// It starts to use the lock.
     Enters,
     /// It stops using the lock.
-    Leaves,
+    Leaves {
+        /// Whether it lost a hold that was promised for its time to live.
+        lost_promised: bool,
+    },
 }
 
 impl Tenant {
     /// Creates an idle tenant.
-    pub fn new(spec: &ClusterSpec, mut rng: Rng) -> Self {
+    pub fn new(number: usize, spec: &ClusterSpec, mut rng: Rng) -> Self {
         let daemon = rng.below(spec.members);
         let doing = TenantState::Rests(500 * MS + rng.below(1_500 * MS as usize) as u64);
-        Self {
+        let mut tenant = Self {
             daemon,
             doing,
             lock_request: None,
             hold: None,
+            lease: (number, 0),
+            ttl_ns: 0,
+            is_created: false,
             request: 0,
             next_renewal_ns: 0,
             served_ns: 0,
             rng,
-        }
+        };
+        tenant.new_lease(spec);
+        tenant
     }
 
-    /// Restarts the tenant's process. The request numbers continue, so that requests of the old process are
-    /// replaced.
-    pub fn restart(&mut self, now: u64) {
-        (self.lock_request, self.hold, self.doing) = (None, None, TenantState::Rests(now));
+    fn new_lease(&mut self, spec: &ClusterSpec) {
+        self.lease.1 += 1;
+        self.is_created = false;
+        self.hold = None;
+        let longest = spec.longest_ttl_ns;
+        self.ttl_ns = match (spec.spares_recorded_holds(), self.rng.chance(0.5)) {
+            (true, _) => longest,
+            (false, true) => 900 * MS,
+            (false, false) => 900 * MS + self.rng.below(longest as usize) as u64,
+        };
+    }
+
+    /// Restarts the tenant's process, which forgets its lease. The request numbers continue.
+    pub fn restart(&mut self, now: u64, spec: &ClusterSpec) {
+        (self.lock_request, self.doing) = (None, TenantState::Rests(now));
         self.request += 1;
+        self.new_lease(spec);
     }
 
     /// Whether this hold is valid at this reading of the tenant's clock.
     pub fn may_use(&self, clock: u64, session: SessionId, number: u64) -> bool {
-        self.hold.is_some_and(|(id, until, _)| id == (session, number) && clock < until)
+        self.hold.is_some_and(|hold| hold.id == (session, number) && clock < hold.until_ns)
     }
 
-    /// Handles a reply. It can extend only the hold that the tenant has.
-    pub fn receive(&mut self, now: u64, reply: &RenewalReply) {
+    /// Handles a reply. It can extend only the hold that the tenant has. Returns whether the tenant has lost a hold that
+    /// was promised and is still valid on its clock.
+    pub fn receive(&mut self, now: u64, clock: u64, reply: &RenewalReply, spec: &ClusterSpec) -> bool {
+        if reply.lease != self.lease {
+            return false;
+        }
+        if reply.gone {
+            // A lease that was never created may still be on its way.
+            let valid = |hold: &TenantHold| hold.promised && clock < hold.until_ns;
+            let lost = self.hold.as_ref().is_some_and(valid);
+            if self.is_created {
+                self.new_lease(spec);
+                self.request += 1;
+                self.next_renewal_ns = now;
+            }
+            return lost;
+        }
+        if !std::mem::replace(&mut self.is_created, true) {
+            self.next_renewal_ns = now;
+        }
         if reply.serves {
             self.served_ns = now;
         }
         if reply.request != self.request {
-            return;
+            return false;
         }
         // Example: the tenant sends a renewal at 1,000 ms on its clock; the reply arrives at 1,080 ms with 700 ms.
         // The hold is valid until 1,700 ms, not until 1,780 ms.
-        let granted = reply.held.map(|(id, left, fence)| (id, reply.sent_ns.saturating_add(left), fence));
+        let granted = reply.held.map(|ReportedValidity { id, left_ns, fence, promised }| TenantHold {
+            id,
+            until_ns: reply.sent_ns.saturating_add(left_ns),
+            fence,
+            promised,
+        });
         match (&mut self.hold, granted) {
-            (Some(hold), Some(granted)) if hold.0 == granted.0 => hold.1 = hold.1.max(granted.1),
+            (Some(hold), Some(granted)) if hold.id == granted.id => {
+                // A daemon that extends the hold suffices, even if its member can grant no further locks.
+                if granted.until_ns > hold.until_ns {
+                    self.served_ns = now;
+                }
+                hold.until_ns = hold.until_ns.max(granted.until_ns);
+                hold.promised |= granted.promised;
+            }
             (None, Some(granted)) if matches!(self.doing, TenantState::Waits(_)) => self.hold = Some(granted),
             // The request was rejected, or the hold was lost before the tenant received the grant. The tenant
             // requests the lock again.
             (None, None) if reply.lost && matches!(self.doing, TenantState::Waits(_)) => self.again(),
             _ => {}
         }
+        false
     }
 
     /// Advances the tenant at this true time and this reading of its clock.
     pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> TenantStep {
-        let relies = self.hold.is_some_and(|(_, until, _)| clock < until);
+        let relies = self.hold.is_some_and(|hold| clock < hold.until_ns);
         match self.doing {
             TenantState::Rests(until) if now >= until => {
                 let name = format!("mutex-{}", self.rng.below(spec.mutexes));
@@ -244,8 +254,13 @@ impl Tenant {
             }
             TenantState::Waits(_) if relies => {
                 let long = self.rng.chance(0.2) && now < spec.chaos_ns;
-                let mean = if long { 1_500.0 } else { 120.0 };
-                let stay = (self.rng.exponential(mean * MS as f64) as u64).min(3_000 * MS);
+                let (mean, most) = match (long, spec.spares_recorded_holds()) {
+                    (true, true) => (5_000.0, 12_000),
+                    (true, false) => (1_500.0, 3_000),
+                    (false, _) => (120.0, 3_000),
+                };
+                let stay = (self.rng.exponential(mean * MS as f64) as u64).min(most * MS);
+                let stay = if long { spec.long_stay_ns(now, stay, &mut self.rng) } else { stay };
                 self.doing = TenantState::Inside(now + stay);
                 TenantStep::Enters
             }
@@ -256,20 +271,34 @@ impl Tenant {
             }
             // The daemon does not reply, or its member cannot grant locks: the tenant tries the next one.
             TenantState::Waits(_) if now > self.served_ns + 1_500 * MS => {
-                self.daemon = (self.daemon + 1) % spec.members;
-                self.served_ns = now;
-                self.again();
+                self.try_next_daemon(now, spec);
                 TenantStep::Waits
             }
             TenantState::Inside(until) if now >= until || !relies => {
+                let lost_promised = now < until && self.hold.is_some_and(|hold| hold.promised);
                 self.hold = None;
                 self.lock_request = None;
                 self.request += 1;
                 let pause = self.rng.exponential(300.0 * MS as f64) as u64;
                 (self.doing, self.next_renewal_ns) = (TenantState::Rests(now + pause), now);
-                TenantStep::Leaves
+                TenantStep::Leaves { lost_promised }
+            }
+            // It has a hold and tries another daemon, which forwards its renewals.
+            TenantState::Inside(_) if now > self.served_ns + 400 * MS => {
+                self.try_next_daemon(now, spec);
+                TenantStep::Waits
             }
             _ => TenantStep::Waits,
+        }
+    }
+
+    fn try_next_daemon(&mut self, now: u64, spec: &ClusterSpec) {
+        self.daemon = (self.daemon + 1) % spec.members;
+        self.served_ns = now;
+        self.next_renewal_ns = now;
+        // A lease belongs to the daemon that creates it.
+        if !self.is_created {
+            self.new_lease(spec);
         }
     }
 
@@ -288,7 +317,15 @@ impl Tenant {
         let waits = matches!(self.doing, TenantState::Waits(_)) && now >= spec.chaos_ns;
         let pause = if self.rng.chance(0.03) && !waits { 1_500 * MS } else { 120 * MS };
         self.next_renewal_ns = now + pause;
-        Some(Renewal { sent_ns: clock, request: self.request, lock_request: self.lock_request.clone() })
+        Some(Renewal {
+            lease: self.lease,
+            creates: !self.is_created,
+            ttl_ns: self.ttl_ns,
+            sent_ns: clock,
+            request: self.request,
+            // The first renewal only creates the lease: a duplicate that arrives late requests nothing.
+            lock_request: self.lock_request.clone().filter(|_| self.is_created),
+        })
     }
 
     /// The true time of the next step. `when` converts a reading of the tenant's clock to true time.
@@ -297,7 +334,7 @@ impl Tenant {
             TenantState::Rests(until) | TenantState::Inside(until) => until,
             TenantState::Waits(_) => u64::MAX,
         };
-        let ends = self.hold.map_or(u64::MAX, |(_, until, _)| when(until));
+        let ends = self.hold.map_or(u64::MAX, |hold| when(hold.until_ns));
         own.min(ends).min(self.next_renewal_ns.max(now + MS))
     }
 }

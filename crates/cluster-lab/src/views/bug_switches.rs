@@ -1,6 +1,6 @@
 //! Members with one guard disabled by a bug switch, each with a small system in which the search finds a violation.
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, Holder};
 use super::error::ViewsError;
 use lockkeeper_member::BugSwitch;
 
@@ -28,6 +28,43 @@ const RICART_AGRAWALA: &str = "ricart-agrawala";
 /// All bug switches that this search finds. The simulator finds the others: they concern clients whose leases
 /// differ from those of their members, or leases that are lost without need (`freeze-stops-renewals`).
 pub fn all() -> Vec<BugSwitchCase> {
+    let mut all = of_views();
+    all.extend(of_recorded_holds());
+    all
+}
+
+/// Bug switches of recorded holds and their adoption.
+fn of_recorded_holds() -> Vec<BugSwitchCase> {
+    let holder = Holder { recorded: true, contacts: 0, releases: false, returns: true };
+    let adoption = Bounds { units: 4, lock_requests: 0, holder: Some(holder), ..Bounds::default() };
+    let contact = Bounds { holder: Some(Holder { contacts: 2, ..holder }), ..adoption };
+    let orphan = Bounds { units: 6, lock_requests: 1, ..adoption };
+    let gone =
+        Bounds { units: 5, service: true, holder: Some(Holder { returns: false, ..holder }), ..orphan };
+    let releases = Holder { contacts: 1, releases: true, ..holder };
+    let release = Bounds { holder: Some(releases), ..adoption };
+    let granted = Holder { recorded: false, contacts: 1, ..holder };
+    let recording = Bounds { holder: Some(granted), ..adoption };
+    let short = Bounds { holder: Some(Holder { recorded: false, ..releases }), ..release };
+    let two_views = Bounds { units: 5, elections: 1, views: 2, ..adoption };
+    let leave = Bounds { crashes: 0, leaves: 1, ..adoption };
+    let find = |name, bounds| BugSwitchCase { name, algorithm: NAIMI_TREHEL, bounds };
+    vec![
+        find("promised-before-commit", recording),
+        find("promised-without-lease", contact),
+        find("orphan-owes-nothing", orphan),
+        find("ttl-from-grant", orphan),
+        find("orphan-kept-for-ever", gone),
+        find("freed-before-end", release),
+        find("ending-not-reported", release),
+        find("proposed-counts-as-short", short),
+        find("excluded-records-accepted", recording),
+        find("table-for-missing-only", two_views),
+        find("departed-not-adopted", leave),
+    ]
+}
+
+fn of_views() -> Vec<BugSwitchCase> {
     let none = Bounds { crashes: 0, ..Bounds::default() };
     let sleep = Bounds { sleeps: 1, ..none };
     let crash = Bounds { crashes: 1, service: true, ..none };

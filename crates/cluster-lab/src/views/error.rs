@@ -25,16 +25,19 @@ pub enum ViewsError {
     /// The members do not form the view in which the search starts.
     #[error("the members do not form a view")]
     NoFirstView,
+    /// The client does not get the hold with which the search starts.
+    #[error("the members do not grant and record the first hold")]
+    NoFirstHold,
     /// There is no exhibit of this name.
     #[error("there is no exhibit '{name}'")]
     UnknownExhibit {
-        /// The name.
+        /// The name that no exhibit has.
         name: String,
     },
     /// The search with this exhibit ends without a violation.
     #[error("the search does not find '{name}'")]
     NotFound {
-        /// The name.
+        /// The name of the exhibit.
         name: String,
     },
 }

@@ -11,7 +11,7 @@ use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::checker::explore::intern::Interner;
 use lockkeeper_lab::checker::explore::{
-    Ended, Model, Next, Search, SearchLimits, SearchProgress, Violation, Worker,
+    Ended, FoundViolation, Model, Next, Search, SearchLimits, SearchProgress, Worker,
 };
 use lockkeeper_member::BugSwitch;
 use std::sync::Mutex;
@@ -31,12 +31,12 @@ pub struct SearchResult {
     /// Whether the search has seen all states within the bounds, or has found a violation.
     pub complete: bool,
     /// The violation, if one was found.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<ViolatingRun>,
 }
 
 /// A violation, with the run that leads to it.
 #[derive(Clone, Debug)]
-pub struct Wrong {
+pub struct ViolatingRun {
     /// The violated property.
     pub property: Property,
     /// A description of the violation.
@@ -52,7 +52,7 @@ pub(super) fn search<P: MutualExclusion>(
     go_on: impl FnMut(SearchProgress) -> bool,
 ) -> Result<SearchResult, ViewsError> {
     bounds.check()?;
-    let mut tables = Tables::<P>::new(bounds.config(bug), bounds.readers);
+    let mut tables = Tables::<P>::new(&bounds, bug);
     let starts: Result<Vec<World>, ViewsError> =
         bounds.mixtures().into_iter().map(|bounds| World::warm_up(bounds, &mut tables)).collect();
     let explorer = Explorer::new(tables, starts?, bounds.service);
@@ -61,9 +61,9 @@ pub(super) fn search<P: MutualExclusion>(
     let ended = search.run(SearchLimits::NONE, go_on);
     let SearchProgress { distinct, generated, depth, .. } = search.progress();
     let complete = ended != Ended::Stopped;
-    let wrong = search.violations().pop().map(|Violation { breach: (property, what), run }| {
+    let wrong = search.violations().pop().map(|FoundViolation { violation: (property, what), run }| {
         let sentences = run.map(|run| search.describe(&run)).unwrap_or_default();
-        Wrong { property, what, run: sentences.into_iter().flatten().collect() }
+        ViolatingRun { property, what, run: sentences.into_iter().flatten().collect() }
     });
     Ok(SearchResult { distinct, generated, depth, complete, wrong })
 }
@@ -146,7 +146,7 @@ impl<P: MutualExclusion> Explorer<P> {
 
 impl<P: MutualExclusion> Worker for Explorer<P> {
     type Action = Action;
-    type Breach = Breach;
+    type Violation = Breach;
     type Property = Property;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
@@ -167,7 +167,7 @@ impl<P: MutualExclusion> Worker for Explorer<P> {
             next.act(action, &mut self.tables);
             let breach = next.wrong.take();
             let state = self.pack(&next);
-            found(Next { action, state: &state, tallies: &[], breach, beyond: false });
+            found(Next { action, state: &state, tallies: &[], violation: breach, beyond: false });
         }
         if self.service && world.rest.left.units == 0 { self.unserved(&world) } else { None }
     }

@@ -16,10 +16,11 @@ const LONG: u64 = 100;
 
 impl World {
     /// Performs all deliveries and notifications that are possible without time passing.
-    fn deliver_all<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+    pub(super) fn deliver_all<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         let by_itself = |action: &Action| {
-            use Action::{Answer, Confirm, Deliver, Notify, NotifyLeader};
+            use Action::{Answer, Apply, Confirm, Deliver, HolderReceives, Notify, NotifyLeader};
             matches!(action, Deliver(_) | Notify(_) | NotifyLeader(_) | Confirm(_) | Answer(_))
+                || matches!(action, Apply(_) | HolderReceives(..))
         };
         for _ in 0..MOST_AT_ONCE {
             let Some(action) = self.actions(tables).into_iter().find(by_itself) else { break };
@@ -31,7 +32,8 @@ impl World {
     pub fn heal(&mut self) {
         let Rest { asleep, left, .. } = &mut self.rest;
         *asleep = 0;
-        let nothing = Bounds { crashes: 0, restarts: 0, sleeps: 0, elections: 0, lock_requests: 0, ..*left };
+        let nothing =
+            Bounds { crashes: 0, restarts: 0, sleeps: 0, elections: 0, lock_requests: 0, leaves: 0, ..*left };
         *left = Bounds { units: u64::MAX, views: u8::MAX, ..nothing };
     }
 
@@ -49,6 +51,7 @@ impl World {
         }
         self.rest.left.views = u8::MAX;
         self.deliver_all(tables);
+        self.holder_returns(tables);
         for who in 0..self.members.len() {
             if self.is_awake(who) && self.holds(who) {
                 self.act(Action::Release(who), tables);
@@ -66,9 +69,13 @@ impl World {
     /// view.
     pub fn warm_up<P: MutualExclusion>(bounds: Bounds, tables: &mut Tables<P>) -> Result<Self, ViewsError> {
         let members = bounds.members;
+        let mut voters = Voters::new(members, 0);
+        voters.table = tables.empty_hold_table();
         let rest = Rest {
             now: 0,
-            voters: Voters::new(members, 0),
+            voters,
+            writes: Vec::new(),
+            holder: None,
             observer: Observer::new(members, bounds.readers),
             asleep: 0,
             crashed: 0,
@@ -89,6 +96,9 @@ impl World {
             if world.rest.now > LONG {
                 return Err(ViewsError::NoFirstView);
             }
+        }
+        if let Some(holder) = bounds.holder {
+            world.begin_holder(holder, tables)?;
         }
         world.rest.left = bounds;
         Ok(world)

@@ -13,6 +13,11 @@
 //! - All other frames are delivered in any order, at any time, at most once. A retransmission of a frame in transit
 //!   does not add a second copy.
 //! - The voters decide at once if a majority with the leader is awake, and notify each member at any later time.
+//! - With a [`Holder`], one more client holds the lock through a session at the last member, and runs the state machine
+//!   of the library. It sends to any member, its messages are relayed at once, and the answers arrive in any order, at
+//!   any time, at most once. A newer answer of a kind replaces an older one from the same member. Writes to the table of
+//!   recorded holds are applied in any order, at any time, at most once. The other clients are in the processes of their
+//!   members. A lease lasts two units, the time to live of the hold is six.
 //! - Crashes, restarts, pauses, elections, requests and views have budgets: see [`Bounds`].
 
 mod bounds;
@@ -20,15 +25,16 @@ pub mod bug_switches;
 mod error;
 mod explorer;
 mod forced_steps;
+mod holder;
 mod observer;
 mod sentences;
 mod tables;
 mod voters;
 mod world;
 
-pub use bounds::Bounds;
+pub use bounds::{Bounds, Holder};
 pub use error::ViewsError;
-pub use explorer::{SearchResult, Wrong};
+pub use explorer::{SearchResult, ViolatingRun};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
 use lockkeeper_lab::checker::explore::SearchProgress;

@@ -33,7 +33,7 @@ pub struct Observer {
 pub type Breach = (Property, String);
 
 impl Observer {
-    /// Creates a observer of this many members. `readers` are the members whose clients request shared mode, one bit
+    /// Creates an observer of this many members. `readers` are the members whose clients request shared mode, one bit
     /// each.
     pub fn new(members: usize, readers: u32) -> Self {
         Self { reports: vec![(0, None); members], readers, ..Self::default() }

@@ -3,7 +3,7 @@
 use super::tables::Tables;
 use super::world::{Action, World};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Body, LockContent};
+use lockkeeper_member::{Body, LockContent, RecordChange, ToClient};
 
 impl World {
     /// The sentence that describes an action in this state.
@@ -52,6 +52,33 @@ impl World {
             Action::Wake(who) => format!("{} continues", name(who)),
             Action::Elect(who) => format!("the voters choose {} to lead", name(who)),
             Action::Confirm(who) => format!("a majority confirms that {} leads", name(who)),
+            Action::Leave(who) => format!("{} begins to leave", name(who)),
+            Action::Apply(write) => {
+                let write = tables.write(write);
+                let changes = write.changes.iter().map(|change| match change {
+                    RecordChange::Record(_) => "the record of the hold",
+                    RecordChange::End(_) => "the end of the record",
+                });
+                let changes: Vec<&str> = changes.collect();
+                format!("the log takes {} from {}", changes.join(" and "), write.home)
+            }
+            Action::Contact(who) => format!("the holder sends its messages to {}", name(who)),
+            Action::HolderReceives(from, message) => {
+                let message = match tables.message_to_holder(message) {
+                    ToClient::Alive { duration_ns, recorded: Some(_), .. } => {
+                        format!("a lease of {duration_ns} and the promise of its recorded hold")
+                    }
+                    ToClient::Alive { duration_ns, .. } => format!("a lease of {duration_ns}"),
+                    ToClient::Recorded { .. } => "that its hold is recorded".into(),
+                    ToClient::Resumed { held, .. } if held.is_empty() => {
+                        "that another member has its session, without the hold".into()
+                    }
+                    ToClient::Resumed { .. } => "that another member has its session and its hold".into(),
+                    other => format!("{other:?}"),
+                };
+                format!("the holder receives from {}: {message}", name(from))
+            }
+            Action::GiveBack => "the holder releases the lock".into(),
             Action::Answer(who) => format!("{} learns that a majority has confirmed it", name(who)),
         }
     }

@@ -1,14 +1,17 @@
 //! Numbers members, frames and views, and caches the steps of members, so that each step is computed once.
 
-use super::bounds::is_reader;
+use super::bounds::{Bounds, TTL_NS, is_reader};
 use foldhash::fast::{FixedState, FoldHasher};
 use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_lab::checker::explore::intern::Interner;
 use lockkeeper_member::{
-    BugSwitch, Config, Event, Frame, LockMode, LockName, LockRequest, Member, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Proof, Report, SessionId, SettingsError, ToClient, ToMember, View,
+    BugSwitch, Config, Event, Frame, HoldTable, LockMode, LockName, LockRequest, Member, MemberId, Node,
+    Note, Out, PortEvent, PortRequest, Proof, RecordOutcome, RecordWrite, Report, SessionId, SettingsError,
+    ToClient, ToMember, View,
 };
+use lockkeeper_session::ClientSession;
+use serde::Serialize;
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};
 
@@ -22,8 +25,14 @@ pub enum Cause {
     Tick,
     /// The frame with this number arrives.
     Frame(u32),
-    /// The view with this number is decided.
-    Decided(u32),
+    /// The view with this number is decided, and this is the table at its position.
+    Decided(u32, u32),
+    /// The write with this number is applied, with these outcomes in base 4.
+    Written(u32, u32),
+    /// This message of the [`Holder`](super::Holder) arrives.
+    Holder(u32),
+    /// The member begins a planned leave.
+    Leaves,
     /// The member leads in this term.
     Leading(u64),
     /// The member no longer leads.
@@ -47,11 +56,15 @@ pub struct Stepped {
     pub member: u32,
     /// The frames that it sent.
     pub frames: Vec<u32>,
-    /// Its requests to the voters.
+    /// Its requests to the voters, except for its writes to the table.
     pub port: Vec<PortRequest>,
+    /// Its writes to the table.
+    pub writes: Vec<u32>,
+    /// Its messages to the [`Holder`](super::Holder).
+    pub to_holder: Vec<u32>,
     /// The fences of its grants: the epoch, and the whole number.
     pub fences: Vec<(u64, u64)>,
-    /// Its notes.
+    /// The notes of the step.
     pub notes: Vec<Note>,
 }
 
@@ -60,12 +73,20 @@ pub struct Tables<P: MutualExclusion> {
     config: Config<Option<BugSwitch>>,
     /// The members whose clients request shared mode, one bit each.
     readers: u32,
+    /// Whether the clients of the members are in their processes.
+    residents: bool,
     members: Vec<Member<P, Option<BugSwitch>>>,
     by_text: HashMap<u128, u32, FixedState>,
     frames: Vec<Frame<Message<P>>>,
     by_bytes: HashMap<Vec<u8>, u32, FixedState>,
     views: Interner<View>,
     reports: Vec<Report>,
+    hold_tables: ByBytes<HoldTable>,
+    writes: ByBytes<RecordWrite>,
+    to_holder: ByBytes<ToClient>,
+    of_holder: ByBytes<ToMember>,
+    holders: Vec<HolderSession>,
+    holders_by_text: HashMap<u128, u32, FixedState>,
     steps: HashMap<(u32, u64, Cause), u32, FixedState>,
     stepped: Vec<Stepped>,
     out: Out<Message<P>>,
@@ -73,16 +94,23 @@ pub struct Tables<P: MutualExclusion> {
 
 impl<P: MutualExclusion> Tables<P> {
     /// Creates empty tables.
-    pub fn new(config: Config<Option<BugSwitch>>, readers: u32) -> Self {
+    pub fn new(bounds: &Bounds, bug: Option<BugSwitch>) -> Self {
         Self {
-            config,
-            readers,
+            config: bounds.config(bug),
+            readers: bounds.readers,
+            residents: bounds.holder.is_some(),
             members: Vec::new(),
             by_text: HashMap::default(),
             frames: Vec::new(),
             by_bytes: HashMap::default(),
             views: Interner::default(),
             reports: Vec::new(),
+            hold_tables: ByBytes::default(),
+            writes: ByBytes::default(),
+            to_holder: ByBytes::default(),
+            of_holder: ByBytes::default(),
+            holders: Vec::new(),
+            holders_by_text: HashMap::default(),
             steps: HashMap::default(),
             stepped: Vec::new(),
             out: Out::default(),
@@ -129,10 +157,8 @@ impl<P: MutualExclusion> Tables<P> {
     /// compared by a 128-bit hash of their `Debug` output, since `Member` has no `Eq`, and needs none for any other
     /// purpose.
     fn number(&mut self, member: Member<P, Option<BugSwitch>>) -> u32 {
-        let mut text = Fingerprint::default();
-        write!(text, "{member:?}").expect("a hash takes everything");
         let new = self.members.len() as u32;
-        let number = *self.by_text.entry(text.finish()).or_insert(new);
+        let number = *self.by_text.entry(Fingerprint::of(&member)).or_insert(new);
         if number == new {
             self.members.push(member);
         }
@@ -165,15 +191,34 @@ impl<P: MutualExclusion> Tables<P> {
     fn take(&mut self, member: u32, now: u64, cause: Cause) -> Stepped {
         let mut member = self.members[member as usize].clone();
         let mut out = std::mem::take(&mut self.out);
-        member.handle(now, self.event(member.node(), cause), &mut out);
-        let fence = |(_, message): &(SessionId, ToClient)| match message {
-            ToClient::Granted { fence: Some(fence), .. } => Some((fence.epoch(), fence.number())),
+        match cause {
+            Cause::Opens if self.residents => {
+                let opened = member.open_resident(now, self.session(member.node()));
+                opened.expect("a new incarnation has no session");
+                out.clear();
+            }
+            cause => member.handle(now, self.event(member.node(), cause), &mut out),
+        }
+        let fence = |(session, message): &(SessionId, ToClient)| match message {
+            ToClient::Granted { fence: Some(fence), .. } if *session != HOLDER => {
+                Some((fence.epoch(), fence.number()))
+            }
             _ => None,
         };
+        let (mut port, mut writes) = (Vec::new(), Vec::new());
+        for request in out.port.drain(..) {
+            match request {
+                PortRequest::Write(write) => writes.push(self.writes.number(write)),
+                request => port.push(request),
+            }
+        }
+        let to_holder = out.clients.iter().filter(|(session, _)| *session == HOLDER);
         let stepped = Stepped {
+            to_holder: to_holder.map(|(_, message)| self.to_holder.number(message.clone())).collect(),
+            writes,
+            port,
             member: self.number(member),
             frames: out.frames.drain(..).map(|frame| self.number_of_frame(frame)).collect(),
-            port: std::mem::take(&mut out.port),
             fences: out.clients.iter().filter_map(fence).collect(),
             notes: std::mem::take(&mut out.notes),
         };
@@ -181,14 +226,34 @@ impl<P: MutualExclusion> Tables<P> {
         stepped
     }
 
+    /// The session of the client of a member. With a [`Holder`](super::Holder), silent sessions expire, so the other
+    /// clients are in the processes of their members.
+    fn session(&self, node: Node) -> SessionId {
+        let resident = if self.residents { SessionId::RESIDENT } else { 0 };
+        SessionId { client: u64::from(node.id.0) | resident, number: node.incarnation }
+    }
+
     fn event(&self, node: Node, cause: Cause) -> Event<Message<P>> {
-        let session = SessionId { client: node.id.0.into(), number: node.incarnation };
+        let session = self.session(node);
         match cause {
             Cause::Tick => Event::Tick,
             Cause::Frame(number) => Event::Frame(self.frame(number).clone()),
-            Cause::Decided(view) => {
-                Event::Port(PortEvent::Decided { view: self.view(view).clone(), adopted: Vec::new() })
+            Cause::Decided(view, table) => {
+                let view = self.view(view).clone();
+                // Only the coordinator needs the records.
+                let coordinates = view.coordinator.id == node.id;
+                let adopted = if coordinates { self.hold_tables.get(table).adopted() } else { Vec::new() };
+                Event::Port(PortEvent::Decided { view, adopted })
             }
+            Cause::Written(write, outcomes) => {
+                let RecordWrite { home, sequence, ref changes, .. } = *self.writes.get(write);
+                let outcomes = outcomes_of(outcomes, changes.len());
+                Event::Port(PortEvent::Written { home, sequence, outcomes })
+            }
+            Cause::Holder(message) => {
+                Event::Client(HOLDER, HOLDER_PROOF, self.of_holder.get(message).clone())
+            }
+            Cause::Leaves => Event::Leave { timeout_ns: 0 },
             Cause::Leading(term) => Event::Port(PortEvent::Leading { term }),
             Cause::Deposed => Event::Port(PortEvent::Deposed),
             Cause::Confirmed(number) => Event::Port(PortEvent::Confirmed { number }),
@@ -213,6 +278,118 @@ impl<P: MutualExclusion> Tables<P> {
     }
 }
 
+/// The session of the [`Holder`](super::Holder), and its proof.
+const HOLDER: SessionId = SessionId { client: 100, number: 1 };
+const HOLDER_PROOF: Proof = Proof([7; 16]);
+
+/// The client's half of that session.
+pub type HolderSession = ClientSession<Option<BugSwitch>>;
+
+/// The session, writes, tables and messages of the [`Holder`](super::Holder).
+impl<P: MutualExclusion> Tables<P> {
+    /// The holder before it has requested the lock, and the number of its acquisition.
+    pub fn new_holder(&mut self) -> (u32, u64) {
+        let mut holder = HolderSession::with_bugs(HOLDER, self.config.bugs);
+        let number =
+            holder.acquire(LockRequest { ttl_ns: TTL_NS, ..LockRequest::exclusive(LockName::new("lock")) });
+        (self.number_of_holder(holder), number)
+    }
+
+    /// The state of the holder with this number.
+    pub fn holder(&self, number: u32) -> &HolderSession {
+        &self.holders[number as usize]
+    }
+
+    /// The number of a state of the holder.
+    pub fn number_of_holder(&mut self, holder: HolderSession) -> u32 {
+        let new = self.holders.len() as u32;
+        let number = *self.holders_by_text.entry(Fingerprint::of(&holder)).or_insert(new);
+        if number == new {
+            self.holders.push(holder);
+        }
+        number
+    }
+
+    /// The message to the holder with this number.
+    pub fn message_to_holder(&self, number: u32) -> &ToClient {
+        self.to_holder.get(number)
+    }
+
+    /// The number of a message of the holder.
+    pub fn message_of_holder(&mut self, message: ToMember) -> u32 {
+        self.of_holder.number(message)
+    }
+
+    /// The table with this number.
+    pub fn hold_table(&self, number: u32) -> &HoldTable {
+        self.hold_tables.get(number)
+    }
+
+    /// The number of the table before the first record.
+    pub fn empty_hold_table(&mut self) -> u32 {
+        self.hold_tables.number(HoldTable::default())
+    }
+
+    /// The write with this number.
+    pub fn write(&self, number: u32) -> &RecordWrite {
+        self.writes.get(number)
+    }
+
+    /// The table after a decided view.
+    pub fn table_after_view(&mut self, table: u32, view: u32) -> u32 {
+        let mut next = self.hold_tables.get(table).clone();
+        next.apply_view_with(self.views.get(view), self.config.bugs);
+        self.hold_tables.number(next)
+    }
+
+    /// The table after a write, and the outcomes in base 4.
+    pub fn table_after_write(&mut self, table: u32, write: u32, newest: u32) -> (u32, u32) {
+        let mut next = self.hold_tables.get(table).clone();
+        let outcomes = next.apply_with(self.writes.get(write), self.views.get(newest), self.config.bugs);
+        (self.hold_tables.number(next), code_of(&outcomes))
+    }
+}
+
+const OUTCOMES: [RecordOutcome; 3] = [RecordOutcome::Recorded, RecordOutcome::Ended, RecordOutcome::Refused];
+
+/// The outcomes of a write as one number: two bits for each change. A write here has one or two changes.
+fn code_of(outcomes: &[RecordOutcome]) -> u32 {
+    let code = |outcome| OUTCOMES.iter().position(|known| known == outcome).unwrap_or(0) as u32;
+    outcomes.iter().rev().fold(0, |sum, outcome| sum * 4 + code(outcome))
+}
+
+fn outcomes_of(code: u32, changes: usize) -> Vec<RecordOutcome> {
+    (0..changes).map(|change| OUTCOMES[(code >> (2 * change) & 3) as usize]).collect()
+}
+
+/// Numbers values by their encoding.
+struct ByBytes<T> {
+    values: Vec<T>,
+    numbers: HashMap<Vec<u8>, u32, FixedState>,
+}
+
+impl<T> Default for ByBytes<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), numbers: HashMap::default() }
+    }
+}
+
+impl<T: Serialize> ByBytes<T> {
+    fn number(&mut self, value: T) -> u32 {
+        let bytes = postcard::to_allocvec(&value).expect("a value can be encoded into memory");
+        let new = self.values.len() as u32;
+        let number = *self.numbers.entry(bytes).or_insert(new);
+        if number == new {
+            self.values.push(value);
+        }
+        number
+    }
+
+    fn get(&self, number: u32) -> &T {
+        &self.values[number as usize]
+    }
+}
+
 /// A 128-bit hash of a text, computed while the text is written.
 struct Fingerprint(FoldHasher<'static>, FoldHasher<'static>);
 
@@ -223,6 +400,13 @@ impl Default for Fingerprint {
 }
 
 impl Fingerprint {
+    /// The hash of the `Debug` output of a value.
+    fn of(value: &impl fmt::Debug) -> u128 {
+        let mut text = Self::default();
+        write!(text, "{value:?}").expect("a hash takes everything");
+        text.finish()
+    }
+
     fn finish(self) -> u128 {
         u128::from(self.0.finish()) << 64 | u128::from(self.1.finish())
     }

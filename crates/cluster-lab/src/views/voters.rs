@@ -6,15 +6,19 @@
 pub struct Voters {
     /// The term of the current leader.
     pub term: u64,
-    /// The leader.
+    /// The index of the leader.
     pub leader: usize,
     /// The decided views, in order, by number.
     pub decided: Vec<u32>,
+    /// For each of them, the number of the table of recorded holds at its position in the log.
+    pub tables: Vec<u32>,
+    /// The number of the present table.
+    pub table: u32,
     /// For each member, the number of views that it knows.
     pub notified: Vec<usize>,
     /// For each member, the leader that it knows.
     pub hint: Vec<Option<usize>>,
-    /// For each member, the term in which it believes to lead.
+    /// For each member, the term in which it takes itself for the leader.
     pub leads: Vec<Option<u64>>,
 }
 
@@ -25,6 +29,8 @@ impl Voters {
             term: 1,
             leader,
             decided: Vec::new(),
+            tables: Vec::new(),
+            table: 0,
             notified: vec![0; members],
             hint: vec![None; members],
             leads: vec![None; members],
@@ -56,11 +62,19 @@ impl Voters {
         self.leader == who && self.leads[who] != Some(self.term)
     }
 
-    /// The views that a member does not know. A new incarnation receives only the newest one.
-    pub fn news_for(&mut self, who: usize) -> Vec<u32> {
+    /// Decides a view, with which the table changes.
+    pub fn decide(&mut self, view: u32, table: u32) {
+        self.decided.push(view);
+        self.tables.push(table);
+        self.table = table;
+    }
+
+    /// The views that a member does not know, with their tables. A new incarnation receives only the newest one.
+    pub fn news_for(&mut self, who: usize) -> Vec<(u32, u32)> {
         let from =
             if self.notified[who] == 0 { self.decided.len().saturating_sub(1) } else { self.notified[who] };
         self.notified[who] = self.decided.len();
-        self.decided[from..].to_vec()
+        let news = self.decided.iter().zip(&self.tables).skip(from);
+        news.map(|(&view, &table)| (view, table)).collect()
     }
 }

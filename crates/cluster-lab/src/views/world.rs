@@ -1,6 +1,7 @@
 //! The state of a cluster between two steps, and its transitions.
 
 use super::bounds::Bounds;
+use super::holder::{self, HolderState};
 use super::observer::{Breach, Hold, Observer};
 use super::tables::{Cause, Tables};
 use super::voters::Voters;
@@ -37,6 +38,16 @@ pub enum Action {
     Confirm(usize),
     /// The confirmation reaches the member.
     Answer(usize),
+    /// A member begins a planned leave.
+    Leave(usize),
+    /// The write with this number is applied to the table.
+    Apply(u32),
+    /// The holder sends all its messages to this member.
+    Contact(usize),
+    /// The holder receives the message with this number, from this member.
+    HolderReceives(usize, u32),
+    /// The holder releases the lock.
+    GiveBack,
 }
 
 /// A member's query to the voters whether it leads.
@@ -56,7 +67,7 @@ pub const DOWN: u32 = 0;
 pub struct Rest {
     /// The time, in units.
     pub now: u64,
-    /// The voters.
+    /// The state of the voters.
     pub voters: Voters,
     /// The history that the properties depend on.
     pub observer: Observer,
@@ -70,6 +81,10 @@ pub struct Rest {
     pub incarnations: Vec<u64>,
     /// For each member, the number of requests of its client, and whether the last one waits or holds.
     pub requests: Vec<(u64, bool)>,
+    /// The writes to the table that are not applied yet, sorted.
+    pub writes: Vec<u32>,
+    /// The client with a session of its own.
+    pub holder: Option<HolderState>,
     /// The remaining budgets.
     pub left: Bounds,
 }
@@ -144,8 +159,10 @@ impl World {
             may(self.holds(who), Action::Release(who));
             may(left.crashes > 0, Action::Crash(who));
             may(left.sleeps > 0, Action::Sleep(who));
+            may(left.leaves > 0, Action::Leave(who));
             may(left.elections > 0 && voters.leader != who && self.has_majority(), Action::Elect(who));
         }
+        self.holder_actions(&mut actions);
         if left.units > 0 {
             actions.push(Action::Time);
         }
@@ -209,8 +226,18 @@ impl World {
                     self.happens(who, Cause::Confirmed(query.number), tables);
                 }
             }
+            Action::Leave(who) => {
+                self.rest.left.leaves -= 1;
+                self.happens(who, Cause::Leaves, tables);
+            }
+            Action::Apply(write) => self.apply(write, tables),
+            Action::Contact(who) => self.contact(who, tables),
+            Action::HolderReceives(from, message) => self.receive_by_holder(from, message, tables),
+            Action::GiveBack => self.give_back(tables),
         }
         self.settle(tables);
+        let wrong = self.check_holder(tables);
+        self.wrong = self.wrong.take().or(wrong);
     }
 
     /// Begins an incarnation of a member, and a session of its client.
@@ -244,7 +271,7 @@ impl World {
         observer.forget_expired(|who| left.clock(who, *now));
     }
 
-    fn lease_left<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> u64 {
+    pub(super) fn lease_left<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> u64 {
         self.members[who]
             .checked_sub(1)
             .map_or(0, |member| tables.member(member).lease_left_ns(self.clock(who)))
@@ -254,6 +281,7 @@ impl World {
         self.rest.left.units -= 1;
         self.rest.now += 1;
         self.forget_expired();
+        self.expire_holder(tables);
         for who in 0..self.members.len() {
             if self.is_awake(who) {
                 self.happens(who, Cause::Tick, tables);
@@ -263,8 +291,8 @@ impl World {
     }
 
     fn notify<P: MutualExclusion>(&mut self, who: usize, tables: &mut Tables<P>) {
-        for view in self.rest.voters.news_for(who) {
-            self.happens(who, Cause::Decided(view), tables);
+        for (view, table) in self.rest.voters.news_for(who) {
+            self.happens(who, Cause::Decided(view, table), tables);
         }
         let voters = &mut self.rest.voters;
         if voters.leads[who].is_some_and(|term| term < voters.term) {
@@ -285,7 +313,7 @@ impl World {
     }
 
     /// Handles an event at a member, if it is awake.
-    fn happens<P: MutualExclusion>(&mut self, who: usize, cause: Cause, tables: &mut Tables<P>) {
+    pub(super) fn happens<P: MutualExclusion>(&mut self, who: usize, cause: Cause, tables: &mut Tables<P>) {
         if !self.is_awake(who) {
             return;
         }
@@ -302,10 +330,23 @@ impl World {
             let wrong = self.enters(who, fence, tables);
             self.wrong = self.wrong.take().or(wrong);
         }
+        for message in stepped.to_holder {
+            let wrong = self.answer_holder(who, message, tables);
+            self.wrong = self.wrong.take().or(wrong);
+        }
+        for write in stepped.writes {
+            if let Err(place) = self.rest.writes.binary_search(&write) {
+                self.rest.writes.insert(place, write);
+            }
+        }
         for request in stepped.port {
             self.request_of_voters(who, request, tables);
         }
         if stepped.notes.contains(&Note::Excluded) {
+            self.end_incarnation(who, tables);
+        }
+        if stepped.notes.contains(&Note::Left) {
+            self.rest.crashed |= 1 << who;
             self.end_incarnation(who, tables);
         }
     }
@@ -317,6 +358,7 @@ impl World {
         let at_once = match &frame.body {
             Body::Renew(_) | Body::Renewed { .. } => !self.rest.left.late_leases,
             Body::Excluded { .. } | Body::Join => true,
+            Body::Relay { .. } | Body::Relayed { .. } | Body::NotHome { .. } => true,
             Body::Link { packet, .. } => packet.payload.is_none(),
             _ => false,
         };
@@ -365,7 +407,8 @@ impl World {
                 if view.epoch == last + 1 {
                     self.rest.left.views -= 1;
                     let number = tables.number_of_view(view);
-                    self.rest.voters.decided.push(number);
+                    let table = tables.table_after_view(self.rest.voters.table, number);
+                    self.rest.voters.decide(number, table);
                 }
             }
             _ => {}
@@ -379,7 +422,7 @@ impl World {
         tables: &mut Tables<P>,
     ) -> Option<Breach> {
         match note {
-            Note::Started { view, .. } => {
+            Note::Started { view, holds } => {
                 let decided = &self.rest.voters.decided;
                 let newest = decided.last().is_some_and(|&last| tables.view(last).epoch == view.epoch);
                 let outside = |who: &usize| {
@@ -388,7 +431,9 @@ impl World {
                 };
                 let up = (0..self.members.len()).filter(|&who| self.is_up(who));
                 let leases: Vec<usize> = up.filter(outside).collect();
-                self.rest.observer.starts(view.epoch, newest, &leases)
+                let table = tables.hold_table(self.rest.voters.table);
+                let wrong = holder::start_breach(view.epoch, newest, holds, table);
+                self.rest.observer.starts(view.epoch, newest, &leases).or(wrong)
             }
             Note::Reported { epoch, report } => {
                 let report = tables.number_of_report(report);
@@ -409,13 +454,20 @@ impl World {
         tables: &Tables<P>,
     ) -> Option<Breach> {
         let lease = self.lease_left(who, tables);
-        let usable = |hold: &&Hold| match hold.until {
-            Some(until) => until > self.clock(hold.who),
-            None => hold.who != who && self.lease_left(hold.who, tables) > 0,
-        };
-        let others: Vec<usize> =
-            self.rest.observer.holds.iter().filter(usable).map(|hold| hold.who).collect();
+        let others: Vec<usize> = self
+            .usable_holds(tables)
+            .filter(|hold| hold.until.is_some() || hold.who != who)
+            .map(|hold| hold.who)
+            .collect();
         self.rest.observer.enters(who, self.rest.incarnations[who], fence, &others, lease)
+    }
+
+    /// The holds that clients of members may use now.
+    pub(super) fn usable_holds<P: MutualExclusion>(&self, tables: &Tables<P>) -> impl Iterator<Item = &Hold> {
+        self.rest.observer.holds.iter().filter(|hold| match hold.until {
+            Some(until) => until > self.clock(hold.who),
+            None => self.lease_left(hold.who, tables) > 0,
+        })
     }
 
     /// Whether a member's client has received a grant and has not released the lock.

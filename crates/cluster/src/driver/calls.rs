@@ -1,16 +1,16 @@
 //! The calls into a running member: from the API, the network and consensus.
 
 use super::{Driver, Message};
-use crate::consensus::Consensus;
 use crate::engine::{
     ClientIdentity, ClientTransport, Environment, FrameError, Immediate, LEAVING, LocalSessions, LockTable,
-    MemberStatus, Operations, ProposalError, RemoteClients,
+    MemberStatus, Operations, ProposalError, RecordedHolds, RemoteClients,
 };
 use crate::error::{Error, Result};
 use crate::local::{AdoptedHold, HoldState, LocalClient};
 use crate::metrics::{Metrics, message_name, seconds};
 use crate::net::Net;
 use crate::not_serving::NotServing;
+use lockkeeper_consensus::Consensus;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Acquisition, Body, ClusterSettings, Event, Fence, Frame, LockList, LockMode, LockName, LockRequest,
@@ -112,57 +112,13 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
         state.locals.get(&client).map_or(gone, |local| local.hold_state(lease, number))
     }
 
-    fn promised_until_ns(&self, client: u64, number: u64) -> u64 {
-        let (now, state) = (now_ns(), self.lock());
-        let lease_until_ns = now + state.member.lease_left_ns(now);
-        lease_until_ns.max(state.locals.get(&client).map_or(0, |local| local.promised_until_ns(number)))
-    }
-
-    fn record(&self, client: u64, number: u64, ttl: Duration, payload: Vec<u8>) -> bool {
-        let state = &mut *self.turn();
-        let Some(local) = state.locals.get(&client) else { return false };
-        let acquisition = Acquisition { session: local.session.id(), number };
-        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-        let changes = local.is_recorded(number);
-        let held =
-            state.stopped.is_none() && state.member.record_resident(now_ns(), acquisition, ttl_ns, payload);
-        if held && changes {
-            // The next step writes the change at once: the caller waits for it.
-            self.step(state, Event::Tick);
-        }
-        held
-    }
-
-    fn is_recorded(&self, client: u64, number: u64) -> bool {
-        let state = self.lock();
-        let Some(local) = state.locals.get(&client).filter(|local| local.is_recorded(number)) else {
-            return false;
-        };
-        state.member.is_record_current(Acquisition { session: local.session.id(), number })
-    }
-
-    fn promise(&self, client: u64, number: u64, ttl: Duration) -> bool {
-        let state = &mut *self.lock();
-        let (now, serves) = (now_ns(), state.stopped.is_none());
-        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-        let Some(local) = state.locals.get_mut(&client) else { return false };
-        local.is_recorded(number)
-            && serves
-            && state.member.promise_resident(now, local.session.id())
-            && local.promise(number, now.saturating_add(ttl_ns))
+    fn revoker(&self, client: u64, number: u64) -> Option<String> {
+        self.lock().locals.get(&client)?.revoker(number)
     }
 
     fn is_releasing(&self, client: u64) -> bool {
         let state = self.lock();
         state.stopped.is_none() && state.locals.get(&client).is_some_and(LocalClient::is_releasing)
-    }
-
-    fn take_adopted(&self) -> Vec<AdoptedHold> {
-        std::mem::take(&mut self.lock().adopted)
-    }
-
-    fn adoptions(&self) -> watch::Receiver<u64> {
-        self.adoptions.subscribe()
     }
 
     fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence> {
@@ -187,6 +143,71 @@ impl<P: MutualExclusion> LocalSessions for Driver<P> {
 
     fn not_serving(&self) -> Option<NotServing> {
         self.find_not_serving()
+    }
+}
+
+impl<P: MutualExclusion> RecordedHolds for Driver<P> {
+    fn promised_until_ns(&self, client: u64, number: u64) -> u64 {
+        let state = self.lock();
+        let lease_until_ns = state.member.resident_promised_until_ns();
+        lease_until_ns.max(state.locals.get(&client).map_or(0, |local| local.promised_until_ns(number)))
+    }
+
+    fn record(&self, client: u64, number: u64, ttl: Duration, payload: Vec<u8>) -> bool {
+        let state = &mut *self.turn();
+        let Some(local) = state.locals.get(&client) else { return false };
+        let acquisition = Acquisition { session: local.session.id(), number };
+        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        let changes = local.is_recorded(number);
+        let held =
+            state.stopped.is_none() && state.member.record_resident(now_ns(), acquisition, ttl_ns, payload);
+        if held && changes {
+            // The next step writes the change at once: the caller waits for it.
+            self.step(state, Event::Tick);
+        }
+        held
+    }
+
+    fn detach_hold(&self, client: u64, number: u64, until_ms: Option<u64>) {
+        let state = &mut *self.turn();
+        let Some(local) = state.locals.get(&client).filter(|_| state.stopped.is_none()) else { return };
+        let acquisition = Acquisition { session: local.session.id(), number };
+        state.member.detach_resident(acquisition, until_ms);
+        // The next step writes the record.
+        self.step(state, Event::Tick);
+    }
+
+    fn is_record_unfit(&self, client: u64, number: u64) -> bool {
+        let state = self.lock();
+        let session = state.locals.get(&client).map(|local| local.session.id());
+        session.is_some_and(|session| state.member.is_record_unfit(Acquisition { session, number }))
+    }
+
+    fn is_recorded(&self, client: u64, number: u64) -> bool {
+        let state = self.lock();
+        let Some(local) = state.locals.get(&client).filter(|local| local.is_recorded(number)) else {
+            return false;
+        };
+        state.member.is_record_current(Acquisition { session: local.session.id(), number })
+    }
+
+    fn promise(&self, client: u64, number: u64, ttl: Duration) -> bool {
+        let state = &mut *self.lock();
+        let (now, serves) = (now_ns(), state.stopped.is_none());
+        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        let Some(local) = state.locals.get_mut(&client) else { return false };
+        local.is_recorded(number)
+            && serves
+            && state.member.promise_resident(now, local.session.id())
+            && local.promise(number, now.saturating_add(ttl_ns))
+    }
+
+    fn take_adopted(&self) -> Vec<AdoptedHold> {
+        std::mem::take(&mut self.lock().adopted)
+    }
+
+    fn adoptions(&self) -> watch::Receiver<u64> {
+        self.adoptions.subscribe()
     }
 }
 
@@ -277,12 +298,12 @@ impl<P: MutualExclusion> LockTable for Driver<P> {
 }
 
 impl<P: MutualExclusion> Operations for Driver<P> {
-    fn revoke(&self, lock: LockName, acquisition: Acquisition) {
+    fn revoke(&self, lock: LockName, acquisition: Acquisition, by: String) {
         if !lock.is_served() {
             return;
         }
-        tracing::warn!(member = %self.me, %lock, %acquisition, "released by force");
-        self.step(&mut self.turn(), Event::Revoke(lock, acquisition));
+        tracing::warn!(member = %self.me, %lock, %acquisition, by, "released by force");
+        self.step(&mut self.turn(), Event::Revoke(lock, acquisition, by));
     }
 
     fn settings(&self) -> ClusterSettings {

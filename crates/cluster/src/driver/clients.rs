@@ -3,7 +3,7 @@
 use super::{Driver, State, random};
 use crate::engine::LEAVING;
 use crate::error::{Error, Result};
-use crate::local::{AdoptedHold, Counts, LocalClient, LocalLease, warning_margin_ns};
+use crate::local::{AdoptedHold, Counts, LEASE_RAN_OUT, LocalClient, LocalLease, warning_margin_ns};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, NotOpened, Proof, SessionId, ToMember};
 use lockkeeper_system::lease_clock::now_ns;
@@ -37,7 +37,7 @@ impl<P: MutualExclusion> Driver<P> {
     /// Ends the lease if it has expired by `now`. Holds under it are lost, even if the current step brings a new lease.
     pub(super) fn end_lease_if_over(&self, state: &mut State<P>, now: u64) {
         if state.lease_until_ns != 0 && now >= state.lease_until_ns.min(state.member.resident_until_ns(now)) {
-            self.end_lease(state, now, if state.leaving { LEAVES } else { "the lease ran out" });
+            self.end_lease(state, now, if state.leaving { LEAVES } else { LEASE_RAN_OUT });
         }
     }
 
@@ -51,7 +51,7 @@ impl<P: MutualExclusion> Driver<P> {
             state.warned &= until_ns <= state.lease_until_ns;
             state.lease_until_ns = until_ns;
         } else if state.lease_until_ns != 0 {
-            self.end_lease(state, now, if state.leaving { LEAVES } else { "the lease ran out" });
+            self.end_lease(state, now, if state.leaving { LEAVES } else { LEASE_RAN_OUT });
         }
     }
 
@@ -175,8 +175,9 @@ impl<P: MutualExclusion> Driver<P> {
                 }
             };
             let number = record.acquisition.number;
+            let owed_until_ns = state.member.adopted_until_ns(now, record.ttl_ns);
             if let Some(local) = state.locals.get_mut(&client) {
-                local.adopt(lease, number, record.fence);
+                local.adopt(lease, number, record.fence, (record.ttl_ns, owed_until_ns));
             }
             state.adopted.push(AdoptedHold {
                 client,
@@ -184,7 +185,7 @@ impl<P: MutualExclusion> Driver<P> {
                 fence: record.fence,
                 lock: record.lock,
                 payload: record.payload,
-                until_ns: now.saturating_add(2 * record.ttl_ns),
+                until_ns: owed_until_ns.saturating_add(record.ttl_ns),
             });
         }
         tracing::info!(member = %self.me, holds = state.adopted.len(), "adopted holds of this cluster's other daemons");

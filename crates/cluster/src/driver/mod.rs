@@ -11,12 +11,12 @@ mod clients;
 mod health;
 
 use crate::config::ConfigError;
-use crate::consensus::Consensus;
 use crate::engine::ClientTransport;
 use crate::error::{Error, Result};
-use crate::local::{AdoptedHold, Counts, LocalClient};
+use crate::local::{AdoptedHold, Counts, LEASE_RAN_OUT, LocalClient};
 use crate::metrics::{self, Metrics, message_name, result_label, seconds};
 use crate::net::Net;
+use lockkeeper_consensus::Consensus;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Proof, Reply,
@@ -124,7 +124,7 @@ impl<P: MutualExclusion> Driver<P> {
             next_client: random()?,
             lease_until_ns: 0,
             lease_number: 0,
-            lease_ended: "the lease ran out",
+            lease_ended: LEASE_RAN_OUT,
             warned: false,
             without_lease_since_ns: now,
             excluded: false,
@@ -218,7 +218,7 @@ impl<P: MutualExclusion> Driver<P> {
             for request in out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => consensus.propose(view),
-                    PortRequest::Confirm { number: question, term } => consensus.confirm(question, term),
+                    PortRequest::Confirm { number: query, term } => consensus.confirm(query, term),
                     PortRequest::Write(write) => consensus.write(write),
                     PortRequest::StepDown { .. } => consensus.step_down(),
                 }

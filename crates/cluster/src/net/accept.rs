@@ -2,7 +2,7 @@
 
 use super::connection::{self, Connection, End};
 use super::counters::Refusal;
-use super::hello::{self, Confirm, Hello, HelloRejection, HelloReply, Purpose, Unintelligible};
+use super::hello::{self, Confirm, GreetingError, Hello, HelloRejection, HelloReply, Purpose};
 use super::outbox::{NotTaken, Outbox};
 use super::pending_connections::{PendingConnection, PendingConnections};
 use super::proof::{self, Side};
@@ -191,7 +191,7 @@ async fn greet(
         }
     };
     let unintelligible = |error| match error {
-        Unintelligible::Broken(error) => broken(error),
+        GreetingError::Broken(error) => broken(error),
         error => rejected(Refusal::Hello, error),
     };
     let body = hello::read_body(&mut connection.reader).await.map_err(unintelligible)?;

@@ -24,7 +24,7 @@ pub enum AuthorityError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -32,7 +32,7 @@ pub enum AuthorityError {
     /// A file cannot be written.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -48,13 +48,13 @@ pub enum AuthorityError {
     /// A further name of a certificate is the name of a member.
     #[error("{name:?} is a member's name: a certificate names one member and no other")]
     MemberName {
-        /// The name.
+        /// The name of a member that was requested.
         name: String,
     },
     /// A certificate cannot contain these names.
     #[error("these cannot be names in a certificate: {names:?} ({source})")]
     Names {
-        /// The names.
+        /// The requested names.
         names: Vec<String>,
         /// The error of the first invalid name.
         source: rcgen::Error,

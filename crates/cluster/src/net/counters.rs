@@ -88,9 +88,9 @@ pub struct Counters {
     pub frames_in: Counter,
     /// Frames accepted from the member.
     pub frames_out: Counter,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes_in: Counter,
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes_out: Counter,
     /// Write calls. Frames that are pending together leave in one write.
     pub writes: Counter,

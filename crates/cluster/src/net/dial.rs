@@ -67,7 +67,7 @@ impl Dialler {
         Ok(Self { me, cluster, token, limits, insecure_no_tls, tls })
     }
 
-    /// Creates a caller that claims to be `me` without checking its certificate or its validity.
+    /// Creates a dialler that claims to be `me`, without checking that its certificate names `me` and is valid.
     #[cfg(test)]
     pub(super) fn pretending(me: MemberId, cluster: &str, token: JoinToken, tls: &Tls) -> Self {
         let tls = Some(Ready::unchecked(tls).unwrap());
@@ -121,16 +121,16 @@ impl Dialler {
         let _connected = outbox.connect(writer, self.limits.queue_bytes, 0);
         outbox
             .append(RecordHeader::Query(0), self.limits.frame_bytes, |out| out.extend(query))
-            .map_err(|_| failed("the question is too long"))?;
+            .map_err(|_| failed("the query is too long"))?;
         let mut reply = None;
         let mut incoming = Incoming::new(self.limits.frame_bytes);
         let take = |incoming: &mut Incoming| {
             while let Some(record) = incoming.next().map_err(connection::End::Malformed)? {
                 match record {
                     Record::Reply(_, bytes) => reply = Some(Ok(bytes.to_vec())),
-                    Record::Declined(_) => reply = Some(Err(failed("it has too many questions to answer"))),
+                    Record::Declined(_) => reply = Some(Err(failed("it has too many queries in progress"))),
                     Record::Ping => continue,
-                    _ => return Err(connection::End::Misplaced("a frame or a question")),
+                    _ => return Err(connection::End::Misplaced("a frame or a query")),
                 }
                 return Err(connection::End::Closed);
             }
@@ -218,7 +218,7 @@ impl Dialler {
         let sent = proof::hello_body(&hello).map_err(DialFailed::unreachable)?;
         connection.send(&hello::frame(&sent)).await.map_err(DialFailed::unreachable)?;
         let unintelligible = |error| match error {
-            hello::Unintelligible::Broken(error) => DialFailed::unreachable(format!(
+            hello::GreetingError::Broken(error) => DialFailed::unreachable(format!(
                 "it broke off the greeting ({error}): see its log for the reason, such as TLS on one side only"
             )),
             error => DialFailed::refused(Refusal::Hello, error),

@@ -51,7 +51,7 @@ fn queries() -> Vec<(&'static str, MemberQuery)> {
         "consensus": MemberQuery::Consensus(_) => MemberQuery::Consensus(vec![1, 2]),
         "revoke": MemberQuery::Revoke(..) => {
             let acquisition = Acquisition { session: SessionId { client: 21, number: 22 }, number: 23 };
-            MemberQuery::Revoke(LockName::new("nightly"), acquisition)
+            MemberQuery::Revoke(LockName::new("nightly"), acquisition, "root".into())
         },
         "application": MemberQuery::User(_) => MemberQuery::User(vec![3, 4]),
         "settings": MemberQuery::Change(_) => MemberQuery::Change(settings),

@@ -15,8 +15,8 @@ use std::ops::RangeInclusive;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The supported versions of the protocol between members. Since version 3 both sides prove that they have the join
-/// token.
-pub const VERSIONS: RangeInclusive<u16> = 4..=4;
+/// token. Version 5 names the operator of a revocation, and shows deadlines and jeopardy of holds in replies to queries.
+pub const VERSIONS: RangeInclusive<u16> = 5..=5;
 /// Maximum length of a cluster's name, in bytes.
 pub const LONGEST_NAME: usize = 255;
 
@@ -119,7 +119,7 @@ impl fmt::Display for HelloRejection {
 
 /// The reason why a greeting could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Unintelligible {
+pub enum GreetingError {
     /// The other side uses another protocol.
     #[error("this is not a greeting of Lockkeeper")]
     Foreign,
@@ -157,12 +157,12 @@ pub fn encode(greeting: &impl Serialize) -> Vec<u8> {
 /// Reads a message of the greeting, and no bytes beyond it.
 pub async fn read<T: for<'a> Deserialize<'a>>(
     stream: &mut (impl AsyncRead + Unpin),
-) -> Result<T, Unintelligible> {
+) -> Result<T, GreetingError> {
     decode(&read_body(stream).await?)
 }
 
 /// Reads the body of a message of the greeting, and no bytes beyond it.
-pub async fn read_body(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Unintelligible> {
+pub async fn read_body(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, GreetingError> {
     let mut head = [0; MAGIC.len() + 2];
     stream.read_exact(&mut head).await?;
     let mut body = vec![0; body_length(&head)?];
@@ -171,23 +171,23 @@ pub async fn read_body(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>,
 }
 
 /// Decodes the header. Returns the length of the body.
-pub fn body_length(head: &[u8; 10]) -> Result<usize, Unintelligible> {
-    let Some(length) = head.strip_prefix(MAGIC) else { return Err(Unintelligible::Foreign) };
+pub fn body_length(head: &[u8; 10]) -> Result<usize, GreetingError> {
+    let Some(length) = head.strip_prefix(MAGIC) else { return Err(GreetingError::Foreign) };
     let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
     if length > LONGEST {
-        return Err(Unintelligible::Malformed);
+        return Err(GreetingError::Malformed);
     }
     Ok(length)
 }
 
 /// Decodes the body of a greeting.
-pub fn decode<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Unintelligible> {
+pub fn decode<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, GreetingError> {
     decode_with_rest(body).map(|(greeting, _)| greeting)
 }
 
 /// Decodes the body of a greeting. Also returns the data that a version has appended to it.
-pub fn decode_with_rest<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<(T, &'a [u8]), Unintelligible> {
-    postcard::take_from_bytes(body).map_err(|_| Unintelligible::Malformed)
+pub fn decode_with_rest<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<(T, &'a [u8]), GreetingError> {
+    postcard::take_from_bytes(body).map_err(|_| GreetingError::Malformed)
 }
 
 #[cfg(test)]
@@ -212,10 +212,10 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_are_no_greeting_are_rejected() {
         let of = async |bytes: &[u8]| read::<Hello>(&mut &bytes[..]).await.unwrap_err();
-        assert!(matches!(of(b"GET / HTTP/1.1\r\n\r\n").await, Unintelligible::Foreign));
-        assert!(matches!(of(b"lockkeep\xff\xff").await, Unintelligible::Malformed));
-        assert!(matches!(of(b"lockkeep\x01\x00\x01").await, Unintelligible::Malformed));
-        assert!(matches!(of(b"lockkeep\x09\x00\x01").await, Unintelligible::Broken(_)));
+        assert!(matches!(of(b"GET / HTTP/1.1\r\n\r\n").await, GreetingError::Foreign));
+        assert!(matches!(of(b"lockkeep\xff\xff").await, GreetingError::Malformed));
+        assert!(matches!(of(b"lockkeep\x01\x00\x01").await, GreetingError::Malformed));
+        assert!(matches!(of(b"lockkeep\x09\x00\x01").await, GreetingError::Broken(_)));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`outbox`] | the buffer of outgoing bytes: pending records leave in one write, inline if possible |
 //! | `connection` | reading, writing, and detection of silent connections |
 //! | [`dial`], `peer` | outgoing connections, which are re-established when they break |
-//! | `accept`, `unauthenticated` | incoming connections: which ones are accepted, and limits on unauthenticated ones |
+//! | `accept`, `pending_connections` | incoming connections: which ones are accepted, and limits on unauthenticated ones |
 //! | [`tls`], [`authority`] | authentication of members by certificates |
 //! | [`counters`] | counters for metrics |
 
@@ -171,7 +171,7 @@ pub enum Error {
         "a silence of {silence:?} is too short for pings every {ping_every:?}: it must be at least twice as long"
     )]
     ShortSilence {
-        /// The silence.
+        /// The silence as configured.
         silence: Duration,
         /// The interval of pings.
         ping_every: Duration,

@@ -27,7 +27,7 @@ enum Reachability {
     Down(String),
 }
 
-/// Another member.
+/// Another member, with the connection to it and the data pending for it.
 pub(super) struct Peer {
     pub id: MemberId,
     address: watch::Sender<String>,
@@ -214,10 +214,10 @@ fn take_replies(peer: &Peer, incoming: &mut Incoming) -> Result<(), End> {
             Record::Ping => {}
             Record::Reply(number, bytes) => peer.complete_query(number, Ok(bytes.to_vec())),
             Record::Declined(number) => {
-                let why = format!("{} has too many questions to answer", peer.id);
+                let why = format!("{} has too many queries in progress", peer.id);
                 peer.complete_query(number, Err(Unreachable(why)));
             }
-            Record::Frame(_) | Record::Query(..) => return Err(End::Misplaced("a frame or a question")),
+            Record::Frame(_) | Record::Query(..) => return Err(End::Misplaced("a frame or a query")),
         }
     }
     Ok(())

@@ -10,7 +10,7 @@
 //! The messages contain both nonces, both member ids, the cluster's name, the version and the purpose, so a proof is of
 //! no use on another connection. The labels differ, so a proof of one side is not valid for the other.
 
-use super::hello::{self, Hello, HelloReply, Unintelligible};
+use super::hello::{self, GreetingError, Hello, HelloReply};
 use crate::join_token::JoinToken;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -80,7 +80,7 @@ pub(super) fn hello_body(hello: &Hello) -> std::io::Result<Vec<u8>> {
 
 /// Decodes the dialler's first message. Also returns whether it has a nonce: a message of an earlier version has none,
 /// and can be decoded but not accepted.
-pub(super) fn read_hello(body: &[u8]) -> Result<(Hello, bool), Unintelligible> {
+pub(super) fn read_hello(body: &[u8]) -> Result<(Hello, bool), GreetingError> {
     let (hello, rest) = hello::decode_with_rest(body)?;
     Ok((hello, rest.len() >= NONCE))
 }
@@ -102,12 +102,12 @@ pub(super) fn welcome_body(
 pub(super) fn read_reply(
     hello: Vec<u8>,
     body: &[u8],
-) -> Result<(HelloReply, Option<(Transcript, Proof)>), Unintelligible> {
+) -> Result<(HelloReply, Option<(Transcript, Proof)>), GreetingError> {
     let (reply, rest) = hello::decode_with_rest(body)?;
     if matches!(reply, HelloReply::Refused(_)) {
         return Ok((reply, None));
     }
-    let proof = rest.get(NONCE..).and_then(|rest| rest.first_chunk()).ok_or(Unintelligible::Malformed)?;
+    let proof = rest.get(NONCE..).and_then(|rest| rest.first_chunk()).ok_or(GreetingError::Malformed)?;
     let welcome = body[..body.len() - rest.len() + NONCE].to_vec();
     Ok((reply, Some((Transcript { hello, welcome }, *proof))))
 }

@@ -17,7 +17,7 @@ const ROOM: usize = 16 * 1024;
 /// A buffer larger than this is freed once it is empty.
 const LARGEST_KEPT_BUFFER: usize = 1024 * 1024;
 
-/// A record.
+/// A message on a connection after the greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// Shows that the sender is alive.

@@ -30,7 +30,7 @@ pub enum TlsError {
     /// The file of the private key cannot be read, or other users can read it.
     #[error("cannot use the private key {path}: {source}")]
     KeyFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system, or the problem of the file's mode.
         source: std::io::Error,
@@ -38,7 +38,7 @@ pub enum TlsError {
     /// A file of certificates cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -88,7 +88,7 @@ pub enum TlsError {
         name_of(*me)
     )]
     OtherMember {
-        /// This member.
+        /// The number of this member.
         me: MemberId,
     },
     /// The member was started without TLS, so its certificates cannot be reloaded.

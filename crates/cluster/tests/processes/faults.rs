@@ -44,7 +44,7 @@ struct Node {
     id: u32,
     process: Option<Child>,
     data: PathBuf,
-    lives: u32,
+    starts: u32,
 }
 
 /// A cluster under test.
@@ -53,7 +53,7 @@ pub struct Run {
     nodes: Vec<Node>,
     members: Vec<String>,
     directory: TempDir,
-    story: History,
+    history: History,
     seed: u64,
     random: Random,
     faults: u32,
@@ -62,11 +62,11 @@ pub struct Run {
 impl Run {
     pub fn start(members: u32, seed: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the run");
-        for name in ["story", "forgeries"] {
+        for name in ["history", "forgeries"] {
             std::fs::create_dir(directory.path().join(name)).expect("in a directory of our own");
         }
         history::assert_forgeries_are_found(&directory.path().join("forgeries"));
-        let story = History::of(&directory.path().join("story"));
+        let history = History::of(&directory.path().join("history"));
         let mut hosts = Hosts::new(members);
         // One member can be reached only through the proxy.
         let behind_proxy = members;
@@ -75,32 +75,36 @@ impl Run {
         let addresses = (1..=members).map(|id| format!("{id}={}", of(id))).collect();
         let random = Random::new(seed);
         let (nodes, members_at, faults) = (Vec::new(), addresses, 0);
-        let mut run = Self { hosts, nodes, members: members_at, directory, story, seed, random, faults };
+        let mut run = Self { hosts, nodes, members: members_at, directory, history, seed, random, faults };
         for id in 1..=members {
             let data = run.directory.path().join(format!("data-{id}"));
             std::fs::create_dir(&data).expect("in a directory of our own");
             run.hosts.mount_small(&data);
-            run.nodes.push(Node { id, process: None, data, lives: 0 });
+            run.nodes.push(Node { id, process: None, data, starts: 0 });
             run.spawn(run.nodes.len() - 1);
         }
         run
     }
 
-    fn story(&mut self) -> &History {
-        self.story.read();
-        &self.story
+    fn history(&mut self) -> &History {
+        self.history.read();
+        &self.history
     }
 
     fn spawn(&mut self, place: usize) {
         let node = &mut self.nodes[place];
-        node.lives += 1;
-        let story = self.directory.path().join("story").join(format!("{}-{}.jsonl", node.id, node.lives));
+        node.starts += 1;
+        let history =
+            self.directory.path().join("history").join(format!("{}-{}.jsonl", node.id, node.starts));
         let listen = format!("{}:{PORT}", address(node.id));
         let advertise = self.members[place].split_once('=').expect("ID=ADDRESS").1.to_owned();
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = self.hosts.command(node.id, &program);
         command.arg("node").arg(node.id.to_string()).args([listen, advertise]);
-        command.arg(node.data.join("store")).arg(story).arg((self.seed ^ u64::from(node.lives)).to_string());
+        command
+            .arg(node.data.join("store"))
+            .arg(history)
+            .arg((self.seed ^ u64::from(node.starts)).to_string());
         command.args(&self.members).stdin(Stdio::null());
         node.process = Some(command.spawn().expect("a member starts"));
     }
@@ -119,7 +123,7 @@ impl Run {
     }
 
     /// Injects one fault. While it lasts, the unaffected members must grant locks; after it, all members must.
-    pub fn suffer(&mut self, fault: Fault) {
+    pub fn inject(&mut self, fault: Fault) {
         self.faults += 1;
         let victim = self.random.below(self.nodes.len());
         let other = (victim + 1 + self.random.below(self.nodes.len() - 1)) % self.nodes.len();
@@ -136,7 +140,7 @@ impl Run {
         match fault {
             Fault::Kill => {
                 self.kill(victim);
-                self.they_enter(&others, "while one is dead");
+                self.wait_for_entries(&others, "while one is dead");
                 self.spawn(victim);
             }
             Fault::KillAll => {
@@ -146,13 +150,13 @@ impl Run {
             Fault::LoseDisk => {
                 self.kill(victim);
                 std::fs::remove_dir_all(self.nodes[victim].data.join("store")).expect("it was there");
-                self.they_enter(&others, "while one has lost its disk");
+                self.wait_for_entries(&others, "while one has lost its disk");
                 self.spawn(victim);
             }
             Fault::Stop => {
                 self.signal(victim, Signal::STOP);
                 // The others are granted the stopped member's locks only once its lease has expired.
-                self.they_enter(&others, "while one is stopped");
+                self.wait_for_entries(&others, "while one is stopped");
                 self.signal(victim, Signal::CONT);
             }
             Fault::CutBoth => {
@@ -169,7 +173,7 @@ impl Run {
                     self.hosts.cut(at, self.nodes[place].id);
                     self.hosts.cut(self.nodes[place].id, at);
                 }
-                self.they_enter(&others, "while one is cut off");
+                self.wait_for_entries(&others, "while one is cut off");
             }
             Fault::Delay => {
                 self.hosts.delay(Duration::from_millis(40));
@@ -180,7 +184,7 @@ impl Run {
         }
         self.hosts.heal();
         self.every_client_enters("after it");
-        self.judge();
+        self.check_history();
     }
 
     /// Starts a member while its disk is full. It may stop for lack of space; with space it must start.
@@ -188,7 +192,7 @@ impl Run {
         let ballast = self.nodes[victim].data.join("ballast");
         fill(&ballast);
         self.kill(victim);
-        self.they_enter(others, "while one has no space on its disk");
+        self.wait_for_entries(others, "while one has no space on its disk");
         let (before, began) = (self.entries(victim), Instant::now());
         self.spawn(victim);
         std::fs::remove_file(&ballast).expect("written a moment ago");
@@ -204,11 +208,11 @@ impl Run {
 
     fn entries(&mut self, place: usize) -> u64 {
         let who = format!("M{}", self.nodes[place].id);
-        self.story().entries.get(&who).copied().unwrap_or(0)
+        self.history().entries.get(&who).copied().unwrap_or(0)
     }
 
     /// Waits until the clients of each of these members have entered five more times.
-    fn they_enter(&mut self, places: &[usize], when: &str) {
+    fn wait_for_entries(&mut self, places: &[usize], when: &str) {
         let before: Vec<u64> = places.iter().map(|&place| self.entries(place)).collect();
         let began = Instant::now();
         loop {
@@ -233,9 +237,9 @@ impl Run {
     }
 
     fn some_client_enters(&mut self, when: &str) {
-        let total = |story: &History| story.entries.values().sum::<u64>();
-        let (before, began) = (total(self.story()), Instant::now());
-        while total(self.story()) < before + 10 {
+        let total = |history: &History| history.entries.values().sum::<u64>();
+        let (before, began) = (total(self.history()), Instant::now());
+        while total(self.history()) < before + 10 {
             assert!(began.elapsed() < LONGEST_WAIT, "{when}, no client enters");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -244,15 +248,15 @@ impl Run {
 
     pub fn every_client_enters(&mut self, when: &str) {
         let all: Vec<usize> = (0..self.nodes.len()).collect();
-        self.they_enter(&all, when);
+        self.wait_for_entries(&all, when);
     }
 
     /// Checks the records so far for mutual exclusion and rising fences.
-    pub fn judge(&mut self) {
-        let faults = self.story().faults();
+    pub fn check_history(&mut self) {
+        let faults = self.history().faults();
         assert!(
             faults.is_empty(),
-            "{} faults in the story, such as:\n{}",
+            "{} faults in the history, such as:\n{}",
             faults.len(),
             faults[..faults.len().min(5)].join("\n")
         );
@@ -260,9 +264,9 @@ impl Run {
 
     pub fn finish(mut self) {
         (0..self.nodes.len()).for_each(|place| self.kill(place));
-        self.judge();
-        let story = self.story();
-        let (entries, losses) = (story.entries.values().sum::<u64>(), story.losses.values().sum::<u64>());
+        self.check_history();
+        let history = self.history();
+        let (entries, losses) = (history.entries.values().sum::<u64>(), history.losses.values().sum::<u64>());
         println!(
             "{} faults survived: {entries} entries, never two inside, fences rising; {losses} holds lost, each with a notice",
             self.faults

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let options = Options::read(&arguments);
     let mut run = Run::start(options.members, options.seed);
     run.every_client_enters("at the start");
-    options.go_through(&Fault::ALL, |fault| run.suffer(fault));
+    options.go_through(&Fault::ALL, |fault| run.inject(fault));
     run.finish();
     ExitCode::SUCCESS
 }

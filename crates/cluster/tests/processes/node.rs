@@ -1,7 +1,7 @@
 //! One member and its clients, as a process.
 
 use lockkeeper_cluster::{Config, HoldGuard, JoinToken, Member, MemberId, Times};
-use lockkeeper_testbed::history::{HistoryWriter, HoldEvent, HoldMode, HoldRecord, now_ns};
+use lockkeeper_testbed::history::{HistoryWriter, HoldEvent, HoldRecord, LockMode, now_ns};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,13 +24,13 @@ struct Clients {
 impl Clients {
     fn log(&self, hold: u64, guard: &HoldGuard, what: HoldEvent) {
         let (who, lock, fence) = (format!("M{}", self.id), guard.name().into(), guard.fence());
-        let line = HoldRecord { who, hold, lock, how: HoldMode::Alone, fence, at_ns: now_ns(), what };
+        let line = HoldRecord { who, hold, lock, how: LockMode::Exclusive, fence, at_ns: now_ns(), what };
         self.writer.lock().expect("no holder of this lock panics").write(&line);
     }
 
     /// Records that the client is inside, if it is. The clock is read first, so that the recorded time is never too
     /// long.
-    fn claim(&self, hold: u64, guard: &HoldGuard) -> bool {
+    fn record_entry(&self, hold: u64, guard: &HoldGuard) -> bool {
         let until_ns = now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap_or(0);
         let valid = guard.is_valid();
         if valid {
@@ -47,9 +47,9 @@ impl Clients {
             let asked = self.member.mutex(lock).acquire_within(Duration::from_secs(20)).await;
             let Ok(Some(guard)) = asked else { continue };
             let hold = self.holds.fetch_add(1, Ordering::Relaxed);
-            let mut valid = self.claim(hold, &guard);
+            let mut valid = self.record_entry(hold, &guard);
             tokio::time::sleep(Duration::from_millis((random >> 40) % 12)).await;
-            valid = valid && self.claim(hold, &guard);
+            valid = valid && self.record_entry(hold, &guard);
             self.log(hold, &guard, if valid { HoldEvent::Leaves } else { HoldEvent::Lost });
             drop(guard);
             tokio::time::sleep(Duration::from_millis((random >> 50) % 5)).await;
@@ -64,7 +64,7 @@ impl Clients {
             };
             let hold = self.holds.fetch_add(1, Ordering::Relaxed);
             loop {
-                if !self.claim(hold, &guard) {
+                if !self.record_entry(hold, &guard) {
                     break;
                 }
                 let soon = tokio::time::sleep(Duration::from_millis(50));
@@ -78,9 +78,9 @@ impl Clients {
     }
 }
 
-/// `node ID LISTEN ADVERTISE DATA STORY SEED ID=ADDRESS...`
+/// `node ID LISTEN ADVERTISE DATA RECORDS SEED ID=ADDRESS...`
 pub fn main(arguments: &[String]) -> ExitCode {
-    let [id, listen, advertise, data, story, seed, members @ ..] = arguments else {
+    let [id, listen, advertise, data, history, seed, members @ ..] = arguments else {
         return ExitCode::FAILURE;
     };
     let id: u32 = id.parse().expect("a number");
@@ -107,7 +107,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        let writer = Mutex::new(HistoryWriter::create(&PathBuf::from(story)));
+        let writer = Mutex::new(HistoryWriter::create(&PathBuf::from(history)));
         let clients = Arc::new(Clients { member, id, holds: AtomicU64::new(0), writer });
         for client in 0..CLIENTS {
             let clients = clients.clone();

@@ -88,6 +88,9 @@ pub enum ToDaemon {
     Session(u64, ToMember),
     /// A query. Its number comes back with the answer.
     Query(u64, DaemonQuery),
+    /// The client does not wait for the answer to this query any more. The daemon ends the query, and answers it all the
+    /// same.
+    Cancel(u64),
 }
 
 /// A query or a command. Commands are idempotent, so a client may repeat them.
@@ -119,6 +122,71 @@ pub enum DaemonQuery {
         /// Maximum number of locks. The daemon may send fewer.
         limit: u32,
     },
+    /// Acquires a lock for a named owner, whose hold needs no session: see [`DetachedRequest`].
+    HoldAs(DetachedRequest),
+    /// Reads or changes the detached hold of an owner.
+    Detached {
+        /// The lock's name.
+        lock: String,
+        /// The owner's name.
+        owner: String,
+        /// The command on the hold.
+        command: DetachedCommand,
+    },
+}
+
+/// A request for a detached hold: it belongs to a named owner, and lasts until it is released or its deadline passes. If
+/// the owner has the hold already, its deadline moves. The owner is one of the principal that requests the hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DetachedRequest {
+    /// The lock's name.
+    pub lock: String,
+    /// The mode in which the lock is requested.
+    pub mode: LockMode,
+    /// The owner's name.
+    pub owner: String,
+    /// The purpose of the hold, for operators.
+    pub purpose: String,
+    /// The time from the grant to the deadline.
+    pub lasts_ns: u64,
+    /// The time to live for a process that works under the hold, which does not end before this time has passed since
+    /// its last [keep-alive](DetachedCommand::KeepAlive). 0: there is no process.
+    pub ttl_ns: u64,
+    /// The timeout; `None` waits without limit.
+    pub timeout_ns: Option<u64>,
+}
+
+/// A command about a detached hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DetachedCommand {
+    /// Reads the hold. With a duration, first moves the deadline to that time from now.
+    Find {
+        /// The time from now to the new deadline.
+        lasts_ns: Option<u64>,
+    },
+    /// Releases the hold for its owner, unless a process still works under it.
+    Release,
+    /// Keeps the hold alive for the process that works under it.
+    KeepAlive,
+    /// The process has ended its work: the hold lasts until its deadline, and ends now if that has passed.
+    Leave,
+    /// The process gives the hold back at once.
+    Discard,
+    /// The caller of a [`DaemonQuery::HoldAs`] has given up: its hold is released.
+    Withdraw,
+}
+
+/// The state of a detached hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DetachedLine {
+    /// The mode of the hold.
+    pub mode: LockMode,
+    /// The fence; `None` for a permit.
+    pub fence: Option<u64>,
+    /// The time until the deadline.
+    pub left_ns: u64,
+    /// The time for which a process may rely on the hold without another keep-alive.
+    pub valid_for_ns: u64,
 }
 
 /// A message from a daemon.
@@ -132,7 +200,7 @@ pub enum FromDaemon {
         session: u64,
         /// The number of the acquisition; 0 is the session itself.
         number: u64,
-        /// The reason.
+        /// The reason for the refusal.
         why: Refusal,
     },
     /// The answer to the query with that number.
@@ -177,6 +245,17 @@ pub enum DaemonReply {
     },
     /// The command has an invalid value, with the reason. Repeating it cannot succeed.
     Invalid(String),
+    /// The state of a detached hold after the command.
+    Detached {
+        /// The hold; `None` if the owner has none, or the lock was not free in time.
+        hold: Option<DetachedLine>,
+        /// Whether the command has released the hold, or ended the work of its process.
+        released: bool,
+        /// The reason why the process has lost the hold.
+        lost: Option<String>,
+        /// The operator that has revoked it.
+        revoked_by: Option<String>,
+    },
 }
 
 /// One lock with its holders and waiters in the whole cluster.
@@ -184,7 +263,7 @@ pub enum DaemonReply {
 pub struct LockLine {
     /// The lock's name.
     pub name: String,
-    /// The holders.
+    /// The present holders of the lock.
     pub holders: Vec<ParticipantLine>,
     /// The waiters. The one that has waited longest comes first.
     pub waiters: Vec<ParticipantLine>,
@@ -197,7 +276,7 @@ pub struct ParticipantLine {
     pub acquisition: String,
     /// The member that serves the client.
     pub member: u32,
-    /// The mode.
+    /// The mode of the hold or of the request.
     pub mode: LockMode,
     /// The name that the client gives itself.
     pub owner: String,
@@ -207,6 +286,11 @@ pub struct ParticipantLine {
     pub fence: Option<u64>,
     /// Time of the grant or of the request, in milliseconds of Unix time on the machine of its member.
     pub since_ms: u64,
+    /// The deadline of a detached hold, in milliseconds of Unix time: `owner` holds the lock until then without a client.
+    pub detached_until_ms: Option<u64>,
+    /// Whether the client of the hold is disconnected, or has sent nothing since its member crashed or left: the hold
+    /// ends with its time to live if the client does not come back.
+    pub in_jeopardy: bool,
 }
 
 /// The state of the cluster as one member sees it.
@@ -216,7 +300,7 @@ pub struct ClusterLine {
     pub cluster: String,
     /// The algorithm of its locks.
     pub algorithm: String,
-    /// The member that reports this.
+    /// The member that reports this state.
     pub member: u32,
     /// Whether it grants locks.
     pub serves: bool,

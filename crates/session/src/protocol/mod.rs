@@ -31,9 +31,10 @@ pub use messages::*;
 /// The first four bytes of each side.
 pub const MAGIC: [u8; 4] = *b"LOCK";
 /// The oldest supported version of the protocol.
-pub const OLDEST: u16 = 4;
-/// The newest supported version of the protocol.
-pub const NEWEST: u16 = 4;
+pub const OLDEST: u16 = 5;
+/// The newest supported version of the protocol. Version 5 has detached holds and the name of the operator that revokes a
+/// hold.
+pub const NEWEST: u16 = 5;
 /// The default port on which daemons listen for clients.
 pub const PORT: u16 = 7421;
 /// Maximum size of a [`Hello`] or [`Greeting`], in bytes.
@@ -88,9 +89,9 @@ mod tests {
     fn other_protocols_and_unsupported_versions_are_rejected() {
         assert_eq!(version_for(*b"GET / HT"), None);
         assert_eq!(version_for(*b"LOCK\0\x09\0\x0a"), None, "only newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(4), "also newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x01\0\x03"), None, "only older versions");
-        assert_eq!(version_for(*b"LOCK\0\x05\0\x04"), None, "nonsense");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(5), "also newer versions");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x04"), None, "only older versions");
+        assert_eq!(version_for(*b"LOCK\0\x06\0\x05"), None, "nonsense");
         assert_eq!(version_in(reply(None)), None);
         assert_eq!(version_in(*b"HTTP/1"), None);
     }

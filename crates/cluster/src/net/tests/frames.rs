@@ -81,8 +81,8 @@ async fn a_query_to_a_member_without_an_address_goes_to_the_given_one() {
     assert_eq!(answer.unwrap(), b"M1 asks who");
 }
 
-/// A joining member asks the leader at the address that another member named. If that one was old, the next query
-/// names another.
+/// A joining member queries the leader at the address that another member named. If that address was old, the next
+/// query names another one.
 #[tokio::test]
 async fn query_to_a_member_that_is_not_listed_goes_to_the_newest_address() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
@@ -144,7 +144,7 @@ async fn queries_in_progress_are_limited() {
         () = until("both are under way", || b.seen.queries.load(SeqCst) == 2) => {
             // The two queries above stay in progress until this one has been declined.
             let declined = query("more").await.unwrap_err();
-            assert!(declined.0.contains("too many questions"), "{declined}");
+            assert!(declined.0.contains("too many queries"), "{declined}");
         }
     }
     assert!(b.net.counters().refused(crate::net::counters::Refusal::Query) > 0);

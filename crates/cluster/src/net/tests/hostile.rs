@@ -20,36 +20,36 @@ fn hello_to(to: MemberId, from: u32) -> Hello {
 }
 
 /// A peer whose messages are written by hand.
-struct Hand {
+struct RawPeer {
     stream: TcpStream,
 }
 
-impl Hand {
+impl RawPeer {
     async fn dial(node: &Node) -> Self {
         Self { stream: TcpStream::connect(node.listens()).await.unwrap() }
     }
 
-    async fn say(&mut self, bytes: &[u8]) {
+    async fn send(&mut self, bytes: &[u8]) {
         // The other side may have closed already; `sees_the_end` checks that.
         let _ = self.stream.write_all(bytes).await;
     }
 
     async fn greet(node: &Node, hello: &Hello) -> (Self, HelloReply) {
-        let mut hand = Self::dial(node).await;
-        let reply = greet_by_hand(&mut hand.stream, hello).await;
-        (hand, reply)
+        let mut peer = Self::dial(node).await;
+        let reply = greet_by_hand(&mut peer.stream, hello).await;
+        (peer, reply)
     }
 
     async fn link(node: &Node, from: u32) -> Self {
-        let (hand, reply) = Self::greet(node, &hello_to(node.net.shared.me, from)).await;
+        let (peer, reply) = Self::greet(node, &hello_to(node.net.shared.me, from)).await;
         assert!(matches!(reply, HelloReply::Welcome { .. }), "{reply:?}");
-        hand
+        peer
     }
 
     async fn frame(&mut self, text: &str) {
         let mut bytes = Vec::new();
         records::append(&mut bytes, RecordHeader::Frame, 1 << 20, |out| out.extend(text.as_bytes())).unwrap();
-        self.say(&bytes).await;
+        self.send(&bytes).await;
     }
 
     /// Waits until the other side has closed the connection.
@@ -71,8 +71,8 @@ async fn mismatched_greeting_is_rejected_with_the_reason() {
     let of = async |change: fn(&mut Hello)| {
         let mut hello = hello_to(A, 2);
         change(&mut hello);
-        let (hand, reply) = Hand::greet(&a, &hello).await;
-        hand.sees_the_end().await;
+        let (peer, reply) = RawPeer::greet(&a, &hello).await;
+        peer.sees_the_end().await;
         reply
     };
     let cluster = of(|hello| hello.cluster = "river".into()).await;
@@ -108,9 +108,9 @@ async fn another_member_at_the_address_gets_no_frames() {
 #[tokio::test]
 async fn other_protocols_are_rejected() {
     let a = start(settings(A)).await;
-    let mut hand = Hand::dial(&a).await;
-    hand.say(b"GET / HTTP/1.1\r\nhost: lockkeeper\r\n\r\n").await;
-    hand.sees_the_end().await;
+    let mut peer = RawPeer::dial(&a).await;
+    peer.send(b"GET / HTTP/1.1\r\nhost: lockkeeper\r\n\r\n").await;
+    peer.sees_the_end().await;
     refused(&a, Refusal::Hello).await;
 }
 
@@ -119,28 +119,28 @@ async fn connection_without_a_greeting_in_time_is_closed() {
     let mut hurried = settings(A);
     hurried.limits.hello_within = Duration::from_millis(20);
     let a = start(hurried).await;
-    let mut hand = Hand::dial(&a).await;
-    hand.say(&hello::MAGIC[..3]).await;
-    hand.sees_the_end().await;
+    let mut peer = RawPeer::dial(&a).await;
+    peer.send(&hello::MAGIC[..3]).await;
+    peer.sees_the_end().await;
     refused(&a, Refusal::Slow).await;
 }
 
 #[tokio::test]
 async fn announced_length_beyond_the_limit_ends_the_connection() {
     let a = start(settings(A)).await;
-    let mut hand = Hand::link(&a, 2).await;
-    hand.say(&(1_u32 << 30).to_le_bytes()).await;
-    hand.sees_the_end().await;
+    let mut peer = RawPeer::link(&a, 2).await;
+    peer.send(&(1_u32 << 30).to_le_bytes()).await;
+    peer.sees_the_end().await;
     refused(&a, Refusal::TooLong).await;
 }
 
 #[tokio::test]
 async fn malformed_record_ends_the_connection() {
     let a = start(settings(A)).await;
-    let mut hand = Hand::link(&a, 2).await;
-    hand.frame("before").await;
-    hand.say(&[1, 0, 0, 0, 200]).await;
-    hand.sees_the_end().await;
+    let mut peer = RawPeer::link(&a, 2).await;
+    peer.frame("before").await;
+    peer.send(&[1, 0, 0, 0, 200]).await;
+    peer.sees_the_end().await;
     refused(&a, Refusal::Malformed).await;
     assert_eq!(a.seen.texts(), ["before"]);
 }
@@ -150,13 +150,13 @@ async fn unsolicited_answers_and_frames_outside_a_link_end_the_connection() {
     let a = start(settings(A)).await;
     let mut answer = Vec::new();
     records::append(&mut answer, RecordHeader::Reply(3), 10, |_| ()).unwrap();
-    let mut hand = Hand::link(&a, 2).await;
-    hand.say(&answer).await;
-    hand.sees_the_end().await;
+    let mut peer = RawPeer::link(&a, 2).await;
+    peer.send(&answer).await;
+    peer.sees_the_end().await;
 
-    let (mut hand, _) = Hand::greet(&a, &Hello { purpose: Purpose::Queries, ..hello_to(A, 2) }).await;
-    hand.frame("beside").await;
-    hand.sees_the_end().await;
+    let (mut peer, _) = RawPeer::greet(&a, &Hello { purpose: Purpose::Queries, ..hello_to(A, 2) }).await;
+    peer.frame("beside").await;
+    peer.sees_the_end().await;
     until("both refused", || a.net.counters().refused(Refusal::Malformed) == 2).await;
     assert!(a.seen.frames().is_empty());
 }
@@ -164,9 +164,9 @@ async fn unsolicited_answers_and_frames_outside_a_link_end_the_connection() {
 #[tokio::test]
 async fn rejected_frame_is_counted_and_the_next_one_is_accepted() {
     let a = start(settings(A)).await;
-    let mut hand = Hand::link(&a, 2).await;
-    hand.frame("!").await;
-    hand.frame("sense").await;
+    let mut peer = RawPeer::link(&a, 2).await;
+    peer.frame("!").await;
+    peer.frame("sense").await;
     until("the next", || a.seen.texts() == ["sense"]).await;
     assert_eq!(a.net.counters().refused(Refusal::Frame), 1);
 }
@@ -176,7 +176,7 @@ async fn random_bytes_after_the_greeting_do_no_harm() {
     let a = start(settings(A)).await;
     let mut random = 88172645463325252_u64;
     for _ in 0..200 {
-        let mut hand = Hand::link(&a, 2).await;
+        let mut peer = RawPeer::link(&a, 2).await;
         let bytes: Vec<u8> = (0..300)
             .map(|_| {
                 random ^= random << 13;
@@ -185,20 +185,20 @@ async fn random_bytes_after_the_greeting_do_no_harm() {
                 random as u8
             })
             .collect();
-        hand.say(&bytes).await;
+        peer.send(&bytes).await;
     }
-    let mut hand = Hand::link(&a, 3).await;
-    hand.frame("alive").await;
+    let mut peer = RawPeer::link(&a, 3).await;
+    peer.frame("alive").await;
     until("alive", || a.seen.texts().last().is_some_and(|last| last == "alive")).await;
 }
 
 #[tokio::test]
 async fn newer_connection_replaces_the_older_one() {
     let a = start(settings(A)).await;
-    let mut older = Hand::link(&a, 2).await;
+    let mut older = RawPeer::link(&a, 2).await;
     older.frame("old").await;
     until("the first", || a.seen.texts() == ["old"]).await;
-    let mut newer = Hand::link(&a, 2).await;
+    let mut newer = RawPeer::link(&a, 2).await;
     newer.frame("new").await;
     until("the second", || a.seen.texts() == ["old", "new"]).await;
     older.frame("late").await;
@@ -213,8 +213,8 @@ async fn newer_connection_replaces_the_older_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn frames_of_a_replaced_connection_are_ignored() {
     let a = start(settings(A)).await;
-    let mut older = Hand::link(&a, 2).await;
-    let _newer = Hand::link(&a, 2).await;
+    let mut older = RawPeer::link(&a, 2).await;
+    let _newer = RawPeer::link(&a, 2).await;
     older.frame("too late").await;
     older.sees_the_end().await;
     assert!(a.seen.frames().is_empty());
@@ -226,9 +226,9 @@ async fn connections_of_members_and_strangers_have_separate_limits() {
     few.limits.connections = 3;
     few.limits.unauthenticated = 1;
     let a = start(few).await;
-    let stranger = Hand::dial(&a).await;
+    let stranger = RawPeer::dial(&a).await;
     until("the only stranger", || a.net.shared.inbound.pending() == 1).await;
-    let newer = Hand::dial(&a).await;
+    let newer = RawPeer::dial(&a).await;
     stranger.sees_the_end().await;
     refused(&a, Refusal::Busy).await;
     drop(newer);
@@ -236,12 +236,12 @@ async fn connections_of_members_and_strangers_have_separate_limits() {
 
     let mut links = Vec::new();
     for member in 2..5 {
-        links.push(Hand::link(&a, member).await);
+        links.push(RawPeer::link(&a, member).await);
         until("greeted", || a.net.shared.inbound.pending() == 0).await;
     }
-    let (hand, reply) = Hand::greet(&a, &hello_to(A, 5)).await;
+    let (peer, reply) = RawPeer::greet(&a, &hello_to(A, 5)).await;
     assert_eq!(reply, HelloReply::Refused(HelloRejection::Busy));
-    hand.sees_the_end().await;
+    peer.sees_the_end().await;
     assert_eq!(a.net.counters().refused(Refusal::Busy), 2);
     links[0].frame("those inside go on").await;
     until("a frame", || a.seen.texts() == ["those inside go on"]).await;
@@ -283,8 +283,8 @@ async fn a_half_open_connection_is_noticed_on_both_sides() {
     welcome_by_hand(&mut gone, B, &token()).await.unwrap();
     until("the dialler notices", || a.net.counters().silent.get() >= 1).await;
 
-    let hand = Hand::link(&a, 3).await;
-    hand.sees_the_end().await;
+    let peer = RawPeer::link(&a, 3).await;
+    peer.sees_the_end().await;
 }
 
 /// Both sides send pings, so that silence shows a failure.

@@ -44,7 +44,7 @@ async fn another_authority_is_refused() {
 async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     let authority = Authority::create(10).unwrap();
     let a = with_tls(A, issued(&authority, A)).await;
-    // A member checks its own certificate at the start; this caller does not.
+    // A member checks its own certificate at the start; this dialler does not.
     let tls = issued(&authority, MemberId(3));
     let liar = crate::net::dial::Dialler::pretending(B, "canal", token(), &tls);
     let counters = crate::net::counters::Counters::default();

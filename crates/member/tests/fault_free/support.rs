@@ -3,16 +3,16 @@
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
     Acquisition, BugSwitch, Config, Ended, Event, Fence, HoldTable, LockList, LockMode, LockName,
-    LockRequest, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Proof, SessionId, ToClient,
-    ToMember, View,
+    LockRequest, MOST_TABLE_BYTES, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Proof,
+    SessionId, ToClient, ToMember, View,
 };
 use std::collections::VecDeque;
 
-type Happening = Event<<NaimiTrehel as lockkeeper_core::Protocol>::Message>;
+type MemberEvent = Event<<NaimiTrehel as lockkeeper_core::Protocol>::Message>;
 
 pub const MS: u64 = 1_000_000;
 
-pub struct Calm {
+pub struct FaultFreeCluster {
     pub now: u64,
     pub members: Vec<Member<NaimiTrehel, Option<BugSwitch>>>,
     pub sent: Vec<(SessionId, ToClient)>,
@@ -24,6 +24,7 @@ pub struct Calm {
     pub decided: Option<View>,
     /// The recorded holds, and the number of writes to them.
     pub table: HoldTable,
+    pub most_table_bytes: usize,
     pub writes: u64,
     /// Sessions whose clients send no keep-alives.
     pub silent: Vec<SessionId>,
@@ -35,7 +36,7 @@ pub struct Calm {
     pub voters_answer: bool,
 }
 
-impl Calm {
+impl FaultFreeCluster {
     pub fn new(members: u32, change: impl Fn(&mut Config<Option<BugSwitch>>)) -> Self {
         let mut config = Config::new((1..=members).map(MemberId)).with_bugs(None);
         config.is_new = true;
@@ -44,7 +45,7 @@ impl Calm {
             Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
         };
         let members: Vec<_> = (1..=members).map(member).collect();
-        let mut calm = Self {
+        let mut cluster = Self {
             now: 0,
             members,
             sent: vec![],
@@ -55,22 +56,23 @@ impl Calm {
             steps_down: false,
             decided: None,
             table: HoldTable::default(),
+            most_table_bytes: MOST_TABLE_BYTES,
             writes: 0,
             silent: vec![],
             most_work: 0,
             drains: true,
             voters_answer: true,
         };
-        calm.wait(10);
-        calm.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
-        for member in 0..calm.members.len() {
-            calm.happens(member, Event::Port(PortEvent::Leader(Some(MemberId(1)))));
+        cluster.wait(10);
+        cluster.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
+        for member in 0..cluster.members.len() {
+            cluster.happens(member, Event::Port(PortEvent::Leader(Some(MemberId(1)))));
         }
-        calm.wait(2_000);
-        calm
+        cluster.wait(2_000);
+        cluster
     }
 
-    pub fn happens(&mut self, member: usize, event: Happening) {
+    pub fn happens(&mut self, member: usize, event: MemberEvent) {
         let mut todo = VecDeque::from([(member, event)]);
         let mut out = Out::default();
         while let Some((member, event)) = todo.pop_front() {
@@ -97,7 +99,7 @@ impl Calm {
                     PortRequest::Write(write) => {
                         self.writes += 1;
                         let newest = self.decided.clone().expect("a view is decided");
-                        let outcomes = self.table.apply(&write, &newest);
+                        let outcomes = self.table.apply_within(&write, &newest, self.most_table_bytes);
                         let (home, sequence) = (write.home, write.sequence);
                         let written = PortEvent::Written { home, sequence, outcomes };
                         if self.voters_answer {
@@ -169,7 +171,7 @@ impl Calm {
 
     pub fn revoke(&mut self, member: usize, lock: &str, session: SessionId, number: u64) {
         let acquisition = Acquisition { session, number };
-        self.happens(member, Event::Revoke(LockName::new(lock), acquisition));
+        self.happens(member, Event::Revoke(LockName::new(lock), acquisition, String::from("root")));
     }
 
     pub fn leave(&mut self, member: usize, timeout_ms: u64) {
