@@ -109,9 +109,22 @@ function held(lock, holder) {
     `member ${holder.member}`,
     holder.fence === undefined ? "" : el("span", { class: "fence" }, `fence ${holder.fence}`),
     since(holder.since, "for\u00a0"),
+    deadline(holder),
   ]));
   const take = may(lock.name) ? taker(lock, [holder], "Take away …") : "";
-  return el("li", {}, el("span", { class: "owner" }, name(holder)), " ", take, note(holder), facts);
+  return el("li", {}, el("span", { class: "owner" }, name(holder)), " ", take, note(holder), facts, jeopardy(holder));
+}
+
+/** The deadline of a detached hold, which needs no client. */
+function deadline(holder) {
+  if (!Number.isSafeInteger(holder.detached_until_ms)) return "";
+  return `held for its owner until ${new Date(holder.detached_until_ms).toLocaleString()}`;
+}
+
+/** A warning about a hold whose client is silent. */
+function jeopardy(holder) {
+  if (!holder.in_jeopardy) return "";
+  return el("div", { class: "jeopardy" }, "⚠ in jeopardy: its client sends nothing; if it does not come back, the hold ends with its time to live");
 }
 
 function taker(lock, holders, text) {
@@ -181,7 +194,9 @@ export function nameOf(acquisition) {
 /** The displayed name of a holder or waiter. */
 export function name(party) {
   const shown = tag(party);
-  return shown ? `${shown.host}, process ${shown.pid}` : party.owner || party.acquisition;
+  // A detached hold belongs to its owner, not to the process that acquired it.
+  const process = shown && !Number.isSafeInteger(party.detached_until_ms);
+  return process ? `${shown.host}, process ${shown.pid}` : party.owner || party.acquisition;
 }
 
 function note(party) {

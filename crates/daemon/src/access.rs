@@ -80,7 +80,7 @@ pub enum TokenFileError {
     /// The file cannot be read, or other users can change it.
     #[error("cannot read the tokens in {path}: {source}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system, or the problem of the file's mode.
         source: std::io::Error,
@@ -88,7 +88,7 @@ pub enum TokenFileError {
     /// The text of the file is invalid.
     #[error("{path}: {source}")]
     InFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the text.
         source: Box<TokenFileError>,
@@ -99,9 +99,9 @@ pub enum TokenFileError {
     /// The name of a token is invalid.
     #[error("the name of the token `{}`: {source}", Printable(.name))]
     Name {
-        /// The name.
+        /// The invalid name.
         name: String,
-        /// The reason.
+        /// The underlying error.
         source: BadText,
     },
     /// The hash of a token is not a SHA-256.
@@ -127,7 +127,7 @@ pub enum TokenFileError {
     /// Two tokens have the same name.
     #[error("two tokens have the name `{name}`: give each of them a name of its own")]
     SameName {
-        /// The name.
+        /// The name of both tokens.
         name: String,
     },
 }

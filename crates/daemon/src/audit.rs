@@ -44,7 +44,7 @@ pub enum AuditEvent {
 /// One line of the log.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditEntry<'a> {
-    /// The event.
+    /// The event that the line records.
     pub what: AuditEvent,
     /// The protocol: `native`, `http`, `etcd`.
     pub by: &'static str,

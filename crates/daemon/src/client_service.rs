@@ -109,8 +109,13 @@ impl ClientService {
         account: &Arc<str>,
         prefixes: Vec<String>,
     ) -> Result<(Watch, Charge), LeaseError> {
-        let charge = self.quotas.charge(account, Resource::Watches)?;
+        let charge = self.charge_watch(account)?;
         Ok((self.leases.watch(prefixes), charge))
+    }
+
+    /// Charges a watch to the principal until the charge is dropped.
+    pub(crate) fn charge_watch(&self, account: &Arc<str>) -> Result<Charge, LeaseError> {
+        Ok(self.quotas.charge(account, Resource::Watches)?)
     }
 
     /// Waits for a permit to build a list. It is kept until the list has been sent. Default: each principal

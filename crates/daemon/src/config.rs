@@ -25,7 +25,7 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -33,7 +33,7 @@ pub enum ConfigError {
     /// The text of the file is invalid.
     #[error("{path}: {source}")]
     InFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the text.
         source: Box<ConfigError>,
@@ -46,9 +46,9 @@ pub enum ConfigError {
         "line {line}: `{address}` is no address to listen on; write one as \"0.0.0.0:{port}\", or \"none\""
     )]
     ListenAddress {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
-        /// The address.
+        /// The address as written in the file.
         address: String,
         /// The default port.
         port: u16,
@@ -56,17 +56,17 @@ pub enum ConfigError {
     /// The key of a member is not a number.
     #[error("line {line}: `{number}` is no member's number; write for example 1 = \"a:{MEMBERS_PORT}\"")]
     MemberNumber {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
-        /// The key.
+        /// The key as written in the file.
         number: String,
     },
     /// The address of a member has no port.
     #[error("line {line}: `{address}` has no port; write \"{address}:{MEMBERS_PORT}\"")]
     NoPort {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
-        /// The address.
+        /// The address as written in the file.
         address: String,
     },
     /// There is no profile of times with this name.
@@ -75,15 +75,15 @@ pub enum ConfigError {
          networks)"
     )]
     Times {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
-        /// The name.
+        /// The name that no profile has.
         name: String,
     },
     /// The value of a setting cannot be read.
     #[error("line {line}: {source}")]
     Value {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
         /// The error of the value.
         source: ValueError,
@@ -91,9 +91,9 @@ pub enum ConfigError {
     /// There is no algorithm with this name.
     #[error("line {line}: there is no algorithm `{name}`; `lockkeeper algorithms` lists them")]
     Algorithm {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
-        /// The name.
+        /// The name that no algorithm has.
         name: String,
     },
     /// The initial members do not include this one.
@@ -102,9 +102,9 @@ pub enum ConfigError {
         .member.0
     )]
     NotAMember {
-        /// The line.
+        /// The number of the line in the file.
         line: usize,
-        /// This member.
+        /// The number of this member.
         member: MemberId,
     },
     /// There are neither initial members nor addresses to join.
@@ -133,7 +133,7 @@ pub enum ConfigError {
     WithoutTls {
         /// The name of the listener: `clients` or `http`.
         listener: &'static str,
-        /// Its address.
+        /// The address on which the daemon would listen.
         address: SocketAddr,
     },
     /// The daemon would serve other machines without authentication.
@@ -144,7 +144,7 @@ pub enum ConfigError {
     WithoutAuthentication {
         /// The name of the listener: `clients` or `http`.
         listener: &'static str,
-        /// Its address.
+        /// The address on which the daemon would listen.
         address: SocketAddr,
     },
 }
@@ -192,7 +192,8 @@ impl Config {
     /// other members.
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let member = MemberConfig { listen: at(MEMBERS_PORT), ..MemberConfig::alone(data) };
+        let mut member = MemberConfig::alone(data);
+        member.listen = at(MEMBERS_PORT);
         Self::of(member, at(lockkeeper_session::protocol::PORT), at(HTTP_PORT))
     }
 
@@ -268,6 +269,7 @@ struct ConfigFile {
     epoch_above: u64,
     times: Option<Spanned<String>>,
     longest_lease: Option<Spanned<String>>,
+    record_after: Option<Spanned<String>>,
     #[serde(alias = "leave_patience_s")]
     leave_timeout_s: Option<u64>,
     #[serde(default)]
@@ -356,6 +358,11 @@ impl ConfigSource<'_> {
             .ok_or_else(|| ConfigError::Times { line: self.line(given), name: name.clone() })
     }
 
+    fn time(&self, name: &str, given: &Spanned<String>) -> Result<Duration, ConfigError> {
+        let time = lockkeeper_cluster::settings::read_time(name, given.get_ref());
+        time.map_err(|error| ConfigError::Value { line: self.line(given), source: error })
+    }
+
     fn algorithm(&self, given: &Spanned<String>) -> Result<String, ConfigError> {
         let name = given.get_ref();
         match lockkeeper_core::registry::find(name) {
@@ -411,9 +418,10 @@ impl ConfigFile {
         member.join = std::mem::take(&mut self.join);
         member.times = source.times(self.times.as_ref())?;
         if let Some(longest) = &self.longest_lease {
-            let time = lockkeeper_cluster::settings::read_time("longest_lease", longest.get_ref());
-            member.times.longest_lease =
-                time.map_err(|error| ConfigError::Value { line: source.line(longest), source: error })?;
+            member.times.longest_lease = source.time("longest_lease", longest)?;
+        }
+        if let Some(record_after) = &self.record_after {
+            member.record_after = source.time("record_after", record_after)?;
         }
         if let Some(algorithm) = &self.algorithm {
             member.algorithm = source.algorithm(algorithm)?;
@@ -565,6 +573,7 @@ key = "member-2.key"
             (with("data =", "date ="), ["line 3", "unknown field `date`"]),
             (with("data =", "times = \"fast\"\ndata ="), ["line 3", "tuned"]),
             (with("data =", "longest_lease = \"2\"\ndata ="), ["line 3", "1500ms"]),
+            (with("data =", "record_after = \"soon\"\ndata ="), ["line 3", "record_after"]),
             (with("data =", "algorithm = \"lampert\"\ndata ="), ["line 3", "lockkeeper algorithms"]),
             (
                 with("[client_tls]\ncertificate = \"member-2.pem\"\nkey = \"member-2.key\"\n", ""),

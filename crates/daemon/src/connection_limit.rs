@@ -23,7 +23,7 @@ const IDLE_CLOSED_AT_ONCE: usize = 8;
     RESERVED_FILES + FEWEST_CONNECTIONS
 )]
 pub struct TooFewFiles {
-    /// The limit.
+    /// The limit of open files of the process.
     pub files: u64,
 }
 

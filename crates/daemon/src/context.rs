@@ -75,7 +75,7 @@ impl DaemonContext {
         for party in view.holders.iter().filter(|party| only.is_none_or(|only| only == party.who.acquisition))
         {
             let holder = &party.who;
-            self.member.release_by_force_at(party.node.id, lock, holder.acquisition).await?;
+            self.member.release_by_force_at(party.node.id, lock, holder.acquisition, who.name()).await?;
             let (acquisition, fence) =
                 (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
             let line = AuditEntry::new(AuditEvent::ForceRelease, by, who.name());

@@ -43,7 +43,7 @@ pub enum StartError {
     /// The audit log cannot be written.
     #[error("cannot write the audit log {path}: {source}")]
     Audit {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -198,8 +198,9 @@ impl Daemon {
         }
     }
 
-    /// Leaves the cluster and ends. The daemon stops granting locks, records the holds of its clients, which other members
-    /// adopt, waits for holds that cannot be recorded for at most the configured time and leaves, so that the other members do not have to wait for its lease to expire.
+    /// Leaves the cluster and ends. The daemon stops granting locks and records the holds of its clients, which other
+    /// members adopt. It waits for holds that cannot be recorded, for at most the configured time. Then it leaves, so
+    /// that the other members do not have to wait for its lease to expire.
     pub async fn leave(mut self) {
         // Leaving needs a majority. There may be none, for example when all other members have left already.
         let longest = self.leave_timeout + self.context.member.lease() * 4;

@@ -28,7 +28,7 @@ pub enum ListenError {
     /// The TCP address is not available.
     #[error("cannot listen on {address}: {source}")]
     Tcp {
-        /// The address.
+        /// The address that is not available.
         address: SocketAddr,
         /// The error of the system.
         source: io::Error,
@@ -53,7 +53,7 @@ pub enum ListenError {
          `socket`, or remove it"
     )]
     NotASocket {
-        /// The path.
+        /// The path as configured.
         path: PathBuf,
     },
 }

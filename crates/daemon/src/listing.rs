@@ -33,7 +33,8 @@ impl Party {
     /// Whether both show the same, apart from the time that has passed.
     fn is_same(&self, other: &Self) -> bool {
         let shown = |party: &Self| (party.node, party.who.acquisition, party.who.mode, party.who.fence);
-        shown(self) == shown(other) && self.who.tag == other.who.tag
+        let state = |party: &Self| (party.who.detached_until_ms, party.who.in_jeopardy);
+        shown(self) == shown(other) && state(self) == state(other) && self.who.tag == other.who.tag
     }
 }
 
@@ -142,6 +143,8 @@ fn line(party: &Party) -> ParticipantLine {
         purpose: who.tag.purpose.clone(),
         fence: who.fence.map(|fence| fence.number()),
         since_ms: who.since_ms,
+        detached_until_ms: who.detached_until_ms,
+        in_jeopardy: who.in_jeopardy,
     }
 }
 
@@ -232,11 +235,11 @@ fn describe_chain(
     let mut sentences: Vec<String> = why.chain.iter().map(step).collect();
     if let Some(from) = why.cycle {
         let named = |because: &lockkeeper_cluster::WaitCause| format!("`{}`", because.lock.name);
-        let circle: Vec<String> =
+        let cycle: Vec<String> =
             why.chain[from..].iter().filter(|because| sees(&because.lock.name)).map(named).collect();
         sentences.push(format!(
             "deadlock: the waiters for {} wait in a cycle; release one of these locks by force",
-            circle.join(", ")
+            cycle.join(", ")
         ));
     }
     sentences
@@ -259,6 +262,8 @@ mod tests {
                 fence: None,
                 for_ns: waits_s * 1_000_000_000,
                 since_ms: 0,
+                detached_until_ms: None,
+                in_jeopardy: false,
             };
             let node = Node { id: MemberId(member), incarnation: 1 };
             let row =

@@ -1,5 +1,5 @@
-//! Periodic work: forgetting clients that are gone, writing combined refusals to the audit log, reloading changed
-//! files.
+//! Periodic work: dropping the state of clients that have disconnected, writing combined refusals to the audit log,
+//! reloading changed files.
 
 use crate::config::ClientTls;
 use crate::context::DaemonContext;
@@ -38,6 +38,14 @@ impl Certificates {
         *self.native.write().unwrap_or_else(|e| e.into_inner()) = native;
         *self.http.write().unwrap_or_else(|e| e.into_inner()) = http;
         Ok(())
+    }
+
+    /// The time at which the first certificate expires: the daemon's own, or that of the clients' authority.
+    fn first_expiry(&self) -> Option<i64> {
+        let ClientTls { certificate, client_authority, .. } = self.files.clone();
+        crate::tls::first_expiry(
+            &[Some(certificate), client_authority].into_iter().flatten().collect::<Vec<_>>(),
+        )
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -83,8 +91,16 @@ pub(crate) async fn run_maintenance(
     let mut tokens = WatchedFiles::new(context.access.file().map(PathBuf::from).into_iter().collect());
     let mut for_clients = WatchedFiles::new(tls.as_ref().map(Certificates::paths).unwrap_or_default());
     let pem = |pem: &Pem| if let Pem::File(path) = pem { Some(path.clone()) } else { None };
-    let of_member = config.tls.iter().flat_map(|tls| [&tls.authority, &tls.certificate, &tls.key]);
-    let mut for_members = WatchedFiles::new(of_member.filter_map(pem).collect());
+    let certified = config.tls.iter().flat_map(|tls| [&tls.authority, &tls.certificate]);
+    let certified: Vec<PathBuf> = certified.filter_map(pem).collect();
+    let keys = config.tls.iter().filter_map(|tls| pem(&tls.key));
+    let mut for_members = WatchedFiles::new(certified.iter().cloned().chain(keys).collect());
+    let metrics = clients.service().metrics().clone();
+    let clients_expire =
+        || metrics.certificates_expire("clients", tls.as_ref().and_then(Certificates::first_expiry));
+    let members_expire = || metrics.certificates_expire("members", crate::tls::first_expiry(&certified));
+    clients_expire();
+    members_expire();
     let (mut rights, mut checked_at) = (context.access.changes(), SystemTime::now());
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -94,7 +110,7 @@ pub(crate) async fn run_maintenance(
         context.audit.write_counted_refusals(REFUSAL_PERIOD);
         clients.service().forget_idle_principals();
         if tokens.have_changed() {
-            report("tokens", context.access.reload());
+            let _ = report("tokens", context.access.reload());
         }
         let now = SystemTime::now();
         context.access.notify_expired(std::mem::replace(&mut checked_at, now), now);
@@ -102,26 +118,53 @@ pub(crate) async fn run_maintenance(
             rights.mark_unchanged();
             clients.service().leases.follow_rights();
         }
-        if for_clients.have_changed() {
-            report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
+        // If files cannot be used, the expiry stays that of the certificates in use.
+        if for_clients.have_changed()
+            && report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload))
+        {
+            clients_expire();
         }
-        if for_members.have_changed() {
-            report("certificates of members", context.member.reload_certificates());
+        if for_members.have_changed()
+            && report("certificates of members", context.member.reload_certificates())
+        {
+            members_expire();
         }
     }
 }
 
-fn report<E: std::error::Error>(what: &str, read: Result<(), E>) {
-    match read {
+/// Logs the result of a reload, and returns whether it succeeded.
+fn report<E: std::error::Error>(what: &str, read: Result<(), E>) -> bool {
+    match &read {
         Ok(()) => tracing::info!(what, "reloaded"),
         Err(error) => tracing::error!(what, %error, "cannot be reloaded; the previous version stays in use"),
     }
+    read.is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use lockkeeper_cluster::{Authority, MemberId};
+
+    #[test]
+    fn first_expiry_is_that_of_the_shortest_certificate() {
+        let data = tempfile::tempdir().unwrap();
+        let authority = Authority::create(100).unwrap();
+        authority.save(data.path()).unwrap();
+        let issued = authority.issue(MemberId(1), &["localhost".into()], 30).unwrap();
+        let (certificate, key) = issued.save(data.path(), MemberId(1)).unwrap();
+        let root = data.path().join(lockkeeper_cluster::authority::CERTIFICATE_FILE);
+        let days = |files: &[PathBuf]| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+            crate::tls::first_expiry(files).map(|expiry| (expiry - now as i64 + 43_200) / 86_400)
+        };
+        assert_eq!(days(std::slice::from_ref(&root)), Some(100));
+        assert_eq!(days(&[root, certificate.clone()]), Some(30));
+        assert_eq!(days(&[]), None);
+        assert_eq!(days(&[data.path().join("missing")]), None);
+        let files = ClientTls { certificate, key, client_authority: None };
+        assert!(Certificates::read(&files).unwrap().first_expiry().is_some());
+    }
 
     #[test]
     fn certificates_that_cannot_be_used_change_nothing() {

@@ -28,6 +28,11 @@ struct Request {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UsedFor {
+    used_for: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,
 }
@@ -44,6 +49,7 @@ pub struct Metrics {
     list_bytes: Counter,
     connections: Gauge,
     sessions: Gauge,
+    certificate_expiry: Family<UsedFor, Gauge>,
     waits: Times,
     holds: Times,
 }
@@ -64,6 +70,12 @@ impl Metrics {
         registry.register("list_bytes", "Bytes of lists of locks", self.list_bytes.clone());
         registry.register("connections", "Connections of clients", self.connections.clone());
         registry.register("sessions", "Sessions and leases that live here", self.sessions.clone());
+        registry.register_with_unit(
+            "certificate_expiry_timestamp",
+            "When the first of the certificates in use expires, in seconds since 1970",
+            Unit::Seconds,
+            self.certificate_expiry.clone(),
+        );
     }
 
     /// A registry with the times of the locks that a principal may see.
@@ -107,6 +119,20 @@ impl Metrics {
     /// Counts the bytes of one chunk of a list.
     pub fn listed(&self, bytes: usize) {
         self.list_bytes.inc_by(bytes as u64);
+    }
+
+    /// Sets the time at which the first of the certificates expires that are used for clients or for members. `None`:
+    /// there are none, or they cannot be read.
+    pub(crate) fn certificates_expire(&self, used_for: &'static str, timestamp: Option<i64>) {
+        let label = UsedFor { used_for };
+        match timestamp {
+            Some(timestamp) => {
+                self.certificate_expiry.get_or_create(&label).set(timestamp);
+            }
+            None => {
+                self.certificate_expiry.remove(&label);
+            }
+        }
     }
 
     /// Counts a connection until the returned value is dropped.

@@ -83,7 +83,7 @@ struct Names {
 }
 
 impl Action {
-    /// All actions.
+    /// All actions, in the order of the table.
     pub const ALL: [Self; 12] = [
         Self::Health,
         Self::MetricsOfLocks,
@@ -168,21 +168,21 @@ impl Action {
             ),
             Self::Acquire => names(
                 "acquire a lock",
-                &["acquire"],
-                &["POST /v1/locks/{name}/acquire"],
-                &["Lock/Lock", "Election/Campaign"],
+                &["acquire", "HoldAs", "Detached (find)"],
+                &["POST /v1/locks/{name}/acquire", "POST /v1/locks/{name}/hold-as"],
+                &["Lock/Lock", "Election/Campaign", "KV/Txn"],
             ),
             Self::Release => names(
                 "release a lock, proclaim a value as its leader",
-                &[],
-                &["POST /v1/locks/{name}/release"],
-                &["Lock/Unlock", "Election/Proclaim", "Election/Resign"],
+                &["Detached"],
+                &["POST /v1/locks/{name}/release", "POST /v1/locks/{name}/release-as"],
+                &["Lock/Unlock", "Election/Proclaim", "Election/Resign", "KV/Txn", "KV/DeleteRange"],
             ),
             Self::See => names(
                 "see holders and waiters",
                 &["Locks", "Watch", "Why"],
                 &["GET /v1/locks", "GET /v1/locks/{name}", "GET /v1/locks/{name}/why", "GET /v1/watch"],
-                &["Election/Leader", "Election/Observe", "Lease/LeaseLeases"],
+                &["Election/Leader", "Election/Observe", "Lease/LeaseLeases", "KV/Range", "Watch/Watch"],
             ),
             Self::ForceRelease => {
                 names("take a lock away", &["ForceRelease"], &["POST /v1/locks/{name}/force-release"], &[])

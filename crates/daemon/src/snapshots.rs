@@ -169,8 +169,8 @@ impl Snapshots {
         self.take_after(None).await
     }
 
-    /// The locks after a name, for a request that arrived at `arrived`. A snapshot begun after that time is fresh
-    /// enough; for pages after the first one, a snapshot of the last few seconds is, too.
+    /// Returns a snapshot that covers the locks after `after`. The cached one is reused if it was begun after
+    /// `arrived`, or, for pages after the first, less than `CACHE_TIME` ago.
     pub async fn page(&self, after: Option<&str>, arrived: Instant) -> Result<Arc<Snapshot>, LeaseError> {
         let recent = self.state().last.clone();
         let recent =

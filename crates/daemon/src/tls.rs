@@ -18,7 +18,7 @@ pub enum ClientTlsError {
     /// The file of the private key cannot be read, or other users can read it.
     #[error("cannot use the private key {path}: {source}")]
     KeyFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system, or the problem of the file's mode.
         source: std::io::Error,
@@ -26,7 +26,7 @@ pub enum ClientTlsError {
     /// The file contains no private key.
     #[error("there is no private key in {path}: {source}")]
     NoKey {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the PEM parser.
         source: pem::Error,
@@ -34,7 +34,7 @@ pub enum ClientTlsError {
     /// A file of certificates cannot be read.
     #[error("cannot read certificates in {path}: {source}")]
     Certificates {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the PEM parser.
         source: pem::Error,
@@ -42,13 +42,13 @@ pub enum ClientTlsError {
     /// A file contains no certificate.
     #[error("cannot read certificates in {path}: there is none")]
     NoCertificate {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A certificate of the clients' authority cannot be used.
     #[error("{path}: {source}")]
     Authority {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The defect of the certificate.
         source: rustls::Error,
@@ -56,9 +56,9 @@ pub enum ClientTlsError {
     /// The certificates of the clients' authority cannot verify those of clients.
     #[error("{path}: {source}")]
     Verifier {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: VerifierBuilderError,
     },
     /// The certificate and the key do not belong together, or TLS does not support them.
@@ -68,7 +68,7 @@ pub enum ClientTlsError {
         certificate: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: rustls::Error,
     },
     /// TLS supports no version of the protocol.
@@ -113,6 +113,20 @@ pub fn acceptor(files: &ClientTls, protocols: &[&[u8]]) -> Result<TlsAcceptor, C
     })?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The time at which the first of the certificates in these files expires, in seconds since 1970. `None` if there is no
+/// certificate, or one of them cannot be read.
+pub fn first_expiry(files: &[PathBuf]) -> Option<i64> {
+    let mut first = None;
+    for file in files {
+        for certificate in certificates(file).ok()? {
+            let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+            let expiry = parsed.validity().not_after.timestamp();
+            first = Some(first.map_or(expiry, |first: i64| first.min(expiry)));
+        }
+    }
+    first
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ClientTlsError> {

@@ -9,6 +9,7 @@ use lockkeeper_etcd_api::v3electionpb::{CampaignRequest, LeaderRequest, Proclaim
 use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
 use lockkeeper_etcd_api::v3lockpb::{LockRequest, UnlockRequest};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use support::{Daemons, delete, get, post, session, until};
 use tonic::transport::{Channel, Endpoint};
@@ -21,12 +22,31 @@ async fn acquire(at: SocketAddr, lock: &str, body: Value) -> Value {
 }
 
 /// Waits until the holds of a session are recorded: then they are promised for longer than any lease of a member.
-async fn recorded(at: SocketAddr, session: &str) {
-    until("a promise for the time to live", || async {
+/// Returns `false` if one was lost before, because its member got no CPU time for a lease.
+async fn recorded(at: SocketAddr, session: &str) -> bool {
+    let last = RefCell::new(Value::Null);
+    until("a promise for the time to live, or a loss", || async {
         let alive = post(at, &format!("/v1/sessions/{session}/keep-alive"), json!({})).await.is(200);
-        alive["valid_for_ms"].as_u64().is_some_and(|valid_for| valid_for > TTL_MS / 2)
+        let promised = alive["valid_for_ms"].as_u64().is_some_and(|valid_for| valid_for > TTL_MS / 2);
+        let lost = alive["lost"] != json!([]);
+        last.replace(alive);
+        promised || lost
     })
     .await;
+    last.into_inner()["lost"] == json!([])
+}
+
+/// A hold of a new session at the daemon `home`. The keep-alives before its record go through another daemon.
+async fn recorded_hold(home: SocketAddr, other: SocketAddr, mut request: Value) -> (String, Value, Value) {
+    loop {
+        let id = session(home, TTL_MS).await;
+        request["session"] = json!(id);
+        let held = acquire(home, "a", request.clone()).await;
+        if recorded(other, &id).await {
+            return (id, held, request);
+        }
+        delete(home, &format!("/v1/sessions/{id}")).await.is(204);
+    }
 }
 
 /// Checks that a session has its hold with this fence, that no other client gets the lock, and that it is free after the
@@ -47,9 +67,8 @@ async fn has_hold(at: SocketAddr, session: &str, fence: &Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_session_keeps_its_hold_when_its_daemon_crashes() {
     let mut daemons = Daemons::start(3).await;
-    let id = session(daemons.address(0), TTL_MS).await;
-    let held = acquire(daemons.address(0), "a", json!({ "session": id })).await;
-    recorded(daemons.address(1), &id).await;
+    let (id, held, _) =
+        recorded_hold(daemons.address(0), daemons.address(1), json!({ "wait_ms": 60_000 })).await;
     daemons.kill(0).await;
     for place in 0..2 {
         post(daemons.address(place), &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
@@ -72,10 +91,8 @@ async fn http_session_keeps_its_hold_when_its_daemon_leaves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_request_finds_its_hold_after_the_crash() {
     let mut daemons = Daemons::start(3).await;
-    let id = session(daemons.address(0), TTL_MS).await;
-    let request = json!({ "session": id, "request": "r1", "wait_ms": 60_000 });
-    let held = acquire(daemons.address(0), "a", request.clone()).await;
-    recorded(daemons.address(0), &id).await;
+    let home = daemons.address(0);
+    let (id, held, request) = recorded_hold(home, home, json!({ "request": "r1", "wait_ms": 60_000 })).await;
     daemons.kill(0).await;
     let again = acquire(daemons.address(1), "a", request).await;
     assert_eq!(again["fence"], held["fence"]);
@@ -118,7 +135,7 @@ async fn etcd_lease_keeps_its_lock_and_its_leadership_when_its_daemon_crashes() 
     let proclaim = ProclaimRequest { leader: won.leader.clone(), value: b"new".into() };
     ElectionClient::new(home).proclaim(proclaim).await.expect("the leader");
     // An HTTP session would be used to read the validity; etcd's API does not show it.
-    recorded(at, &format!("{lease:x}")).await;
+    assert!(recorded(at, &format!("{lease:x}")).await, "a hold was lost before its record");
     daemons.kill(0).await;
 
     let other = channel(daemons.address(1)).await;

@@ -173,6 +173,18 @@ async fn idle_slow_and_unread_connections_are_closed() {
     daemon.stop().await;
 }
 
+/// The library recognizes the daemon's sentences.
+async fn rejections_have_kinds(address: SocketAddr) {
+    let open = async |token| lockkeeper::Lockkeeper::open(&format!("lockkeeper://t:{token}@{address}")).await;
+    let error = open("none").await.unwrap_err();
+    assert!(matches!(error, lockkeeper::Error::Unauthenticated { .. }), "{error:?}");
+    let ci = open("one").await.unwrap();
+    let error = ci.mutex("prod/db").acquire().await.unwrap_err();
+    assert!(matches!(error, lockkeeper::Error::PermissionDenied { .. }), "{error:?}");
+    let error = ci.mutex("prod/db").hold_as("web", Duration::from_secs(60)).acquire().await.unwrap_err();
+    assert!(matches!(error, lockkeeper::Error::PermissionDenied { .. }), "{error:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
     let data = tempfile::tempdir().unwrap();
@@ -189,6 +201,7 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
     for token in [None, Some("none"), Some("two")] {
         assert_eq!(Client::greet(address, 1, token).await.err().unwrap(), "a valid token is needed");
     }
+    rejections_have_kinds(address).await;
     let mut ci = Client::greet(address, 1, Some("one")).await.unwrap();
     ci.open().await;
     assert!(matches!(ci.acquire(1, "ci/build").await, FromDaemon::Session(_, ToClient::Granted { .. })));
@@ -357,7 +370,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
     let mut other = Client::greet(address, 1, None).await.unwrap();
     other.open().await;
     assert!(matches!(other.acquire(1, "held").await, FromDaemon::Session(_, ToClient::Granted { .. })));
-    // The session of this number belongs to the thief, and does not exist.
+    // The session of this number belongs to the attacker, and does not exist.
     let mut thief = Client::greet(address, 2, None).await.unwrap();
     thief.send_to_member(ToMember::Release { number: 1 }).await;
     thief.send_to_member(ToMember::Close).await;

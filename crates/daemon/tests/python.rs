@@ -45,8 +45,14 @@ async fn python_client_passes_its_tests() {
         let daemons = Daemons::start(count).await;
         let urls: Vec<String> =
             (0..daemons.all.len()).map(|place| format!("http://{}", daemons.address(place))).collect();
-        let tests = folder("../../python/test_lockkeeper.py");
-        run(Command::new("python3").arg("-B").arg(tests).env("LOCKKEEPER_URL", urls.join(","))).await;
+        for tests in ["test_client.py", "test_aio.py", "test_lease.py"] {
+            let mut python = Command::new("python3");
+            python.arg("-B").arg(folder("../../clients/python/tests").join(tests));
+            python
+                .env("LOCKKEEPER_URL", urls.join(","))
+                .env("PYTHONPATH", folder("../../clients/python/src"));
+            run(&mut python).await;
+        }
     }
 }
 

@@ -10,22 +10,22 @@
 
 #![allow(missing_docs, clippy::all, reason = "generated from the definitions")]
 
-/// Keys with their values, and their changes.
+/// The messages of keys with their values, and of their changes.
 pub mod mvccpb {
     include!("../generated/mvccpb.rs");
 }
 
-/// The store, watches, leases and authentication.
+/// The messages and services of the key-value store, watches, leases and authentication.
 pub mod etcdserverpb {
     include!("../generated/etcdserverpb.rs");
 }
 
-/// Locks.
+/// The messages and the service of locks.
 pub mod v3lockpb {
     include!("../generated/v3lockpb.rs");
 }
 
-/// Elections.
+/// The messages and the service of elections.
 pub mod v3electionpb {
     include!("../generated/v3electionpb.rs");
 }

@@ -21,7 +21,7 @@ use std::path::Path;
 pub enum Unprotected {
     /// A secret belongs to another user, who could change it.
     Owner {
-        /// The owner.
+        /// The user that owns the file.
         owner: u32,
         /// The user of this process.
         me: u32,
@@ -62,7 +62,7 @@ impl std::error::Error for Unprotected {}
 
 /// Permissions of the group and of others.
 const GROUP_AND_OTHERS: u32 = 0o077;
-/// What must not be allowed on a secret of root: the group may read.
+/// Permission bits that a secret owned by root must not have. The group may read it.
 const ALL_BUT_GROUP_READ: u32 = 0o037;
 /// Writing by the group and by others.
 const GROUP_AND_OTHERS_WRITE: u32 = 0o022;

@@ -1,4 +1,4 @@
-//! What several crates need of the machine.
+//! Access to the machine's clock and ports, shared by several crates.
 //!
 //! | module | contents |
 //! |---|---|

@@ -82,7 +82,7 @@ impl Golden {
         self.text(name, &serde_json::to_string(value).expect("the value can be encoded"));
     }
 
-    /// Appends bytes.
+    /// Appends a line with bytes, in hexadecimal digits.
     pub fn bytes(&mut self, name: &str, bytes: &[u8]) {
         let hex = bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
         self.text(name, &hex);

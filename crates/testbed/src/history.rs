@@ -1,6 +1,7 @@
 //! The records of clients, and the check for mutual exclusion.
 
 use crate::follow::LineFollower;
+pub use lockkeeper_text::LockMode;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,24 +19,13 @@ pub struct HoldRecord {
     /// The name of the lock.
     pub lock: String,
     /// The mode of the hold.
-    pub how: HoldMode,
+    pub how: LockMode,
     /// The fence of the hold; 0 if it has none.
     pub fence: u64,
     /// The time of the record.
     pub at_ns: u64,
-    /// The event.
+    /// The event that the client records.
     pub what: HoldEvent,
-}
-
-/// The mode of a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HoldMode {
-    /// Exclusive.
-    Alone,
-    /// Together with other shared holders.
-    Shared,
-    /// One of this many permits.
-    Permit(u32),
 }
 
 /// The event that a client records for its hold.
@@ -50,6 +40,8 @@ pub enum HoldEvent {
     Leaves,
     /// The client learned that the hold is being lost, and does not use it any more.
     Lost,
+    /// The cluster reported the loss of a hold that it had recorded and that the client had renewed in time.
+    LostDurable,
 }
 
 /// The file to which a process appends its records.
@@ -84,7 +76,7 @@ pub struct Hold {
     /// The name of the lock.
     pub lock: String,
     /// The mode of the hold.
-    pub how: HoldMode,
+    pub how: LockMode,
     /// The fence of the hold.
     pub fence: u64,
     /// The time of the entry.
@@ -102,12 +94,14 @@ pub struct Hold {
 pub struct History {
     directory: PathBuf,
     files: BTreeMap<PathBuf, Follower>,
-    /// All holds.
+    /// All holds so far.
     pub holds: Vec<Hold>,
     /// The number of entries of each client.
     pub entries: BTreeMap<String, u64>,
     /// The number of lost holds of each client.
     pub losses: BTreeMap<String, u64>,
+    /// The losses of holds that should have survived, one sentence each.
+    pub lost_durable: Vec<String>,
 }
 
 /// The file of one process, and how far it is read.
@@ -138,6 +132,7 @@ impl History {
             holds: Vec::new(),
             entries: BTreeMap::new(),
             losses: BTreeMap::new(),
+            lost_durable: Vec::new(),
         }
     }
 
@@ -182,7 +177,11 @@ impl History {
                 });
             }
             (HoldEvent::Leaves, Some(hold)) => hold.until_ns = hold.until_ns.min(at_ns),
-            (HoldEvent::Lost, known) => {
+            (HoldEvent::Lost | HoldEvent::LostDurable, known) => {
+                if what == HoldEvent::LostDurable {
+                    self.lost_durable
+                        .push(format!("{who} lost `{lock}`, whose hold was recorded, at {at_ns}"));
+                }
                 *self.losses.entry(who).or_default() += 1;
                 if let Some(hold) = known {
                     (hold.until_ns, hold.lost_ns) = (hold.until_ns.min(at_ns), Some(at_ns));
@@ -192,13 +191,13 @@ impl History {
         }
     }
 
-    /// All violations of mutual exclusion in the history so far, one sentence each.
+    /// All violations of mutual exclusion, and losses of durable holds, in the history so far, one sentence each.
     pub fn faults(&self) -> Vec<String> {
         let mut locks: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
         for hold in &self.holds {
             locks.entry(&hold.lock).or_default().push(hold);
         }
-        let mut faults = Vec::new();
+        let mut faults = self.lost_durable.clone();
         for holds in locks.values_mut() {
             holds.sort_by_key(|hold| hold.entered_ns);
             check(holds, &mut faults);
@@ -228,16 +227,16 @@ fn check(holds: &[&Hold], faults: &mut Vec<String>) {
         }
         inside.push(second);
         let below = match second.how {
-            HoldMode::Alone => highest,
-            HoldMode::Shared => highest_alone,
+            LockMode::Exclusive => highest,
+            LockMode::Shared => highest_alone,
             // Permits have no fences.
-            HoldMode::Permit(_) => continue,
+            LockMode::Permit { .. } => continue,
         };
         if second.fence <= below {
             faults.push(format!("`{}`: fence {below} was followed by {}", second.lock, second.fence));
         }
         highest = highest.max(second.fence);
-        if second.how == HoldMode::Alone {
+        if second.how == LockMode::Exclusive {
             highest_alone = highest_alone.max(second.fence);
         }
     }
@@ -247,9 +246,9 @@ impl Hold {
     /// Whether both holds may be valid at once, with this many valid already.
     fn may_overlap(&self, other: &Hold, inside: usize) -> bool {
         match self.how {
-            HoldMode::Alone => false,
-            HoldMode::Shared => other.how == HoldMode::Shared,
-            HoldMode::Permit(permits) => self.how == other.how && inside < permits as usize,
+            LockMode::Exclusive => false,
+            LockMode::Shared => other.how == LockMode::Shared,
+            LockMode::Permit { of: permits } => self.how == other.how && inside < permits as usize,
         }
     }
 }
@@ -277,7 +276,7 @@ pub fn assert_forgeries_are_found(directory: &Path) {
         story.read();
         story.faults().len()
     };
-    let (alone, shared, permit) = (HoldMode::Alone, HoldMode::Shared, HoldMode::Permit(2));
+    let (alone, shared, permit) = (LockMode::Exclusive, LockMode::Shared, LockMode::Permit { of: 2 });
     let (first, left) = (inside(1, alone, 5, 10, 100), line(1, alone, 5, 20, HoldEvent::Leaves));
     assert_eq!(judged(&[first.clone(), left.clone(), inside(2, alone, 6, 30, 90)]), 0);
     assert_eq!(judged(&[first.clone(), inside(2, alone, 6, 30, 90)]), 1, "two at once");
@@ -295,12 +294,15 @@ pub fn assert_forgeries_are_found(directory: &Path) {
         1,
         "a writer with an old fence"
     );
-    assert_eq!(judged(&[first, left, inside(2, shared, 4, 30, 90)]), 1, "a reader with an old fence");
+    assert_eq!(judged(&[first.clone(), left, inside(2, shared, 4, 30, 90)]), 1, "a reader with an old fence");
+    let lost = |what| line(1, alone, 5, 20, what);
+    assert_eq!(judged(&[first.clone(), lost(HoldEvent::Lost)]), 0, "a loss that is reported");
+    assert_eq!(judged(&[first.clone(), lost(HoldEvent::LostDurable)]), 1, "a recorded hold that is lost");
     let permits = [1, 2, 3].map(|hold| inside(hold, permit, 0, 10 * hold, 100));
     assert_eq!(judged(&permits[..2]), 0, "two permits of two");
     assert!(judged(&permits) > 0, "three permits of two");
     assert!(
-        judged(&[permits[0].clone(), inside(2, HoldMode::Permit(3), 0, 20, 90)]) > 0,
+        judged(&[permits[0].clone(), inside(2, LockMode::Permit { of: 3 }, 0, 20, 90)]) > 0,
         "permits of different numbers"
     );
 }

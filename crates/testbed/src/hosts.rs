@@ -24,7 +24,7 @@ pub enum HostsError {
     NotRoot,
     /// A program is not installed.
     Missing {
-        /// The program.
+        /// The name of the program.
         tool: &'static str,
         /// The package of Debian that contains it.
         package: &'static str,

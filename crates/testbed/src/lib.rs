@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`certificates`] | an authority, and certificates of servers and clients, as PEM files |
 //! | [`golden`] | golden files: the bytes of stored and sent values |
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
 //! | [`history`] | the records of clients, and the check for mutual exclusion |
@@ -15,6 +16,7 @@
 //! Programs that use it are tests without a harness. The same program, started with other arguments, runs the processes
 //! on the hosts.
 
+pub mod certificates;
 pub mod follow;
 pub mod golden;
 pub mod history;

@@ -29,13 +29,13 @@ impl Options {
     }
 
     /// Injects every fault once, or random faults for the duration of `--soak`.
-    pub fn go_through<F: Copy>(&self, all: &[F], mut suffer: impl FnMut(F)) {
-        let Some(soak) = self.soak else { return all.iter().for_each(|&fault| suffer(fault)) };
+    pub fn go_through<F: Copy>(&self, all: &[F], mut inject: impl FnMut(F)) {
+        let Some(soak) = self.soak else { return all.iter().for_each(|&fault| inject(fault)) };
         // A sequence of its own, independent of the one that chooses the target of a fault.
         let mut random = Random::new(!self.seed);
         let began = Instant::now();
         while began.elapsed() < soak {
-            suffer(all[random.below(all.len())]);
+            inject(all[random.below(all.len())]);
             println!("   {} of {} minutes", began.elapsed().as_secs() / 60, soak.as_secs() / 60);
         }
     }

@@ -13,10 +13,10 @@
 //! A resigns, B campaigns    create 9 or more
 //! ```
 
-use super::pb::mvccpb::KeyValue;
+use super::kv::held_key;
 use super::pb::v3electionpb::election_server::Election;
 use super::pb::v3electionpb::*;
-use super::{Caller, Etcd, denied, lease_id, split, status, text, with_receipt};
+use super::{Caller, Etcd, denied, lease_id, signed, split, status, text, with_receipt};
 use crate::credential::Credential;
 use crate::leases::{Granted, Hold, HoldRef, LeaseError, LeaseOperation, OperationReply, Watch};
 use crate::rights::Action;
@@ -32,15 +32,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 type Leaders = Pin<Box<dyn tokio_stream::Stream<Item = Result<LeaderResponse, Status>> + Send>>;
 
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 /// The fields of a leader key that identify a leadership.
-struct LeadershipKey {
-    lock: String,
-    lease: i64,
-    fence: u64,
+pub(super) struct LeadershipKey {
+    pub lock: String,
+    pub lease: i64,
+    pub fence: u64,
 }
 
 impl LeadershipKey {
@@ -55,27 +51,31 @@ impl LeadershipKey {
 
 impl Etcd {
     fn leader_response(&self, hold: &Hold) -> LeaderResponse {
-        let kv = KeyValue {
-            key: hold.key(),
-            create_revision: signed(hold.fence),
-            mod_revision: signed(hold.revision),
-            version: signed(hold.version),
-            value: hold.value.clone(),
-            lease: hold.lease.number(),
-        };
-        LeaderResponse { header: self.header(Some(hold.revision)), kv: Some(kv) }
+        let kv = Some(held_key(hold, hold.key()));
+        LeaderResponse { header: self.header(Some(hold.revision)), kv }
     }
 
     async fn proclaim_as(&self, caller: &Caller, key: LeadershipKey, value: Vec<u8>) -> Result<Hold, Status> {
+        let not_leader = status(LeaseError::NotHeld(key.lock.clone()));
+        self.set_value(caller, key, value).await?.ok_or(not_leader)
+    }
+
+    /// Changes the value of a hold; `None` if there is no such hold.
+    pub(super) async fn set_value(
+        &self,
+        caller: &Caller,
+        key: LeadershipKey,
+        value: Vec<u8>,
+    ) -> Result<Option<Hold>, Status> {
         let LeadershipKey { lock, lease, fence } = key;
-        let set = LeaseOperation::SetValue { which: HoldRef::OnlyOn(lock.clone()), fence, value };
+        let set = LeaseOperation::SetValue { which: HoldRef::OnlyOn(lock), fence, value };
         let until = Instant::now() + self.0.context.member.lease();
         loop {
             match self.0.leases.perform(&caller.identity, lease_id(lease)?, set.clone()).await {
-                Ok(OperationReply::Set(hold)) => return Ok(hold),
+                Ok(OperationReply::Set(hold)) => return Ok(Some(hold)),
                 // The leader stays leader during a view change, and gets its revision in the next view.
                 Err(LeaseError::Unavailable(_)) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
-                Ok(_) | Err(LeaseError::NoSuchLease(_)) => return Err(status(LeaseError::NotHeld(lock))),
+                Ok(_) | Err(LeaseError::NoSuchLease(_) | LeaseError::NotHeld(_)) => return Ok(None),
                 Err(error) => return Err(status(error)),
             }
         }

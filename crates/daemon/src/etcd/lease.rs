@@ -34,9 +34,17 @@ impl Etcd {
             Some(lease) => self.lease_state(caller, lease, LeaseOperation::KeepAlive).await?,
             None => None,
         };
-        let ttl = state.map_or(0, |state| seconds(state.ttl));
+        let ttl = state.map_or(0, |state| promised(&state));
         Ok(LeaseKeepAliveResponse { header: self.header(None), id, ttl })
     }
+}
+
+/// The time to live in the reply to a keep-alive, in seconds: that of the lease, or the time for which its holds are
+/// protected even if their daemon dies, rounded up. That is shorter at first, until the holds are recorded, and if the time
+/// to live exceeds what the cluster promises. A client that receives a shorter time sends its next keep-alive sooner.
+fn promised(state: &LeaseState) -> i64 {
+    let round_up = |time: Duration| seconds(time + Duration::from_nanos(999_999_999)).max(SHORTEST_TTL_S);
+    state.valid_for.map_or(i64::MAX, round_up).min(seconds(state.ttl))
 }
 
 fn seconds(time: Duration) -> i64 {
@@ -135,7 +143,10 @@ impl Lease for Etcd {
             reply.ttl = seconds(state.left);
             reply.granted_ttl = seconds(state.ttl);
             if keys {
-                reply.keys = state.locks.iter().map(|lock| key(lock, state.lease)).collect();
+                let bare = |lock: &str| state.holds.iter().any(|hold| hold.bare && hold.lock == lock);
+                let key =
+                    |lock: &String| if bare(lock) { lock.clone().into() } else { key(lock, state.lease) };
+                reply.keys = state.locks.iter().map(key).collect();
                 reply.keys.sort_unstable();
             }
         }

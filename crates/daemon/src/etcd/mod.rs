@@ -1,4 +1,5 @@
-//! etcd's lock API: gRPC services `Lock`, `Lease` and `Election`, with etcd's semantics.
+//! etcd's lock API: gRPC services `Lock`, `Lease` and `Election`, with etcd's semantics, and what the client-side recipes for
+//! locks and elections need of `KV` and `Watch`.
 //!
 //! The definitions are in `crates/etcd-api`. A lease lives at one daemon. Locks have the same names as in all other
 //! protocols, and the revision of a grant is its fence.
@@ -7,8 +8,13 @@ mod auth;
 mod election;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod keys;
+mod kv;
 mod lease;
 mod lock;
+mod recipe;
+mod watch;
+mod watch_state;
 
 use crate::access::{Denied, Principal};
 use crate::client_service::ClientService;
@@ -32,7 +38,9 @@ use tonic::{Code, Response, Status};
 use lockkeeper_etcd_api as pb;
 use pb::etcdserverpb::ResponseHeader;
 use pb::etcdserverpb::auth_server::AuthServer;
+use pb::etcdserverpb::kv_server::KvServer;
 use pb::etcdserverpb::lease_server::LeaseServer;
+use pb::etcdserverpb::watch_server::WatchServer;
 use pb::v3electionpb::election_server::ElectionServer;
 use pb::v3lockpb::lock_server::LockServer;
 
@@ -43,11 +51,12 @@ const SHORTEST_TTL_S: i64 = 1;
 
 /// The message for calls that are not served.
 const SERVED: &str = "this is lockkeeper, which serves of etcd's API: v3lockpb.Lock (Lock, Unlock), etcdserverpb.Lease (LeaseGrant, LeaseRevoke, \
-     LeaseKeepAlive, LeaseTimeToLive, LeaseLeases), v3electionpb.Election (Campaign, Proclaim, Leader, Observe, Resign) and \
-     etcdserverpb.Auth (Authenticate)";
+     LeaseKeepAlive, LeaseTimeToLive, LeaseLeases), v3electionpb.Election (Campaign, Proclaim, Leader, Observe, Resign), \
+     etcdserverpb.Auth (Authenticate), and of etcdserverpb.KV (Range, Txn, DeleteRange) and etcdserverpb.Watch (Watch) the \
+     requests that clients' recipes for locks and elections send";
 
 /// The calls that are served.
-pub const PATHS: [&str; 13] = [
+pub const PATHS: [&str; 17] = [
     "/v3lockpb.Lock/Lock",
     "/v3lockpb.Lock/Unlock",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -61,10 +70,14 @@ pub const PATHS: [&str; 13] = [
     "/v3electionpb.Election/Observe",
     "/v3electionpb.Election/Resign",
     "/etcdserverpb.Auth/Authenticate",
+    "/etcdserverpb.KV/Range",
+    "/etcdserverpb.KV/Txn",
+    "/etcdserverpb.KV/DeleteRange",
+    "/etcdserverpb.Watch/Watch",
 ];
 
-/// The only call with a stream of requests.
-const STREAM: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+/// The calls with a stream of requests.
+const STREAMS: [&str; 2] = ["/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.Watch/Watch"];
 /// Size of the header of a gRPC message.
 const FRAME_BYTES: usize = 5;
 
@@ -74,7 +87,7 @@ pub(crate) async fn admit(service: &ClientService, request: Request) -> Result<R
     if !PATHS.contains(&path) {
         return Err(Status::unimplemented(SERVED));
     }
-    if path == STREAM {
+    if STREAMS.contains(&path) {
         return Ok(request);
     }
     let limits = &service.context.limits;
@@ -99,12 +112,16 @@ pub(crate) fn router(service: &Arc<ClientService>) -> Router {
     let lock = LockServer::new(etcd.clone()).max_decoding_message_size(longest);
     let lease = LeaseServer::new(etcd.clone()).max_decoding_message_size(longest);
     let election = ElectionServer::new(etcd.clone()).max_decoding_message_size(longest);
+    let kv = KvServer::new(etcd.clone()).max_decoding_message_size(longest);
+    let watch = WatchServer::new(etcd.clone()).max_decoding_message_size(longest);
     let auth = AuthServer::new(etcd).max_decoding_message_size(longest);
     Router::new()
         .route_service("/v3lockpb.Lock/{method}", lock)
         .route_service("/etcdserverpb.Lease/{method}", lease)
         .route_service("/v3electionpb.Election/{method}", election)
         .route_service("/etcdserverpb.Auth/{method}", auth)
+        .route_service("/etcdserverpb.KV/{method}", kv)
+        .route_service("/etcdserverpb.Watch/{method}", watch)
 }
 
 /// The implementation of all services.
@@ -151,6 +168,20 @@ impl Etcd {
         })
     }
 
+    /// A request for a lock, of which the lease has one hold.
+    fn hold_request(&self, caller: &Caller, lock: &str) -> HoldRequest {
+        HoldRequest {
+            lock: String::from(lock),
+            slot: Slot::Only,
+            mode: LockMode::Exclusive,
+            timeout: None,
+            purpose: String::new(),
+            value: Vec::new(),
+            trace: caller.trace.clone(),
+            lasts: None,
+        }
+    }
+
     /// Waits for a lock by the given lease, or by a new one if it is 0.
     async fn acquire_hold(
         &self,
@@ -159,15 +190,7 @@ impl Etcd {
         lease: i64,
         value: Vec<u8>,
     ) -> Result<Granted, Status> {
-        let request = HoldRequest {
-            lock: String::from(name),
-            slot: Slot::Only,
-            mode: LockMode::Exclusive,
-            timeout: None,
-            purpose: String::new(),
-            value,
-            trace: caller.trace.clone(),
-        };
+        let request = HoldRequest { value, ..self.hold_request(caller, name) };
         let holding = async {
             if lease == 0 {
                 let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
@@ -198,12 +221,23 @@ fn with_receipt<T>(reply: T, receipt: DeliveryReceipt) -> Response<T> {
 }
 
 fn terms(caller: &Caller, ttl: Duration) -> LeaseTerms {
-    LeaseTerms { ttl, owner: caller.identity.token_name.clone(), one_hold: false, ends_with_loss: true }
+    LeaseTerms {
+        ttl,
+        owner: caller.identity.token_name.clone(),
+        one_hold: false,
+        ends_with_loss: true,
+        detached: false,
+    }
 }
 
 /// Parses the id of a lease. Ids below 1 belong to no lease.
 fn lease_id(number: i64) -> Result<LeaseId, Status> {
     LeaseId::new(number).ok_or_else(no_such_lease)
+}
+
+/// A number in etcd's API.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn no_such_lease() -> Status {

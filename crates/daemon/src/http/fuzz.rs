@@ -1,5 +1,6 @@
 //! Entry points for fuzzing the bodies of HTTP requests.
 
+use super::detached::{HoldAs, ReleaseAs};
 use super::locks::{Acquire, ForceRelease, Release, acquisition};
 use super::problem::Problem;
 use super::request::{parse, session};
@@ -17,6 +18,8 @@ pub(crate) fn body(bytes: &[u8]) {
     respond(parse::<Release>(bytes));
     respond(parse::<ForceRelease>(bytes));
     respond(parse::<NewSession>(bytes));
+    respond(parse::<HoldAs>(bytes));
+    respond(parse::<ReleaseAs>(bytes));
     if let Ok(text) = std::str::from_utf8(bytes) {
         respond(session(text));
         respond(acquisition(text));

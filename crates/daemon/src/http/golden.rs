@@ -2,6 +2,7 @@
 //! change that is not an addition needs another path prefix than `/v1`.
 
 use super::cluster::{Member, Status, Whoami};
+use super::detached::{HeldAs, HoldAs, ReleaseAs};
 use super::list::link;
 use super::locks::{
     Acquire, ForceRelease, ForceReleased, Held, Mode, Page, Prefix, Release, Released, Waiter,
@@ -23,6 +24,8 @@ use lockkeeper_session::{Fence, Tag};
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -51,6 +54,8 @@ fn view() -> LockView {
         fence,
         for_ns: (100 - number) * 1_000_000,
         since_ms: 4,
+        detached_until_ms: fence.map(|_| 10),
+        in_jeopardy: fence.is_some(),
     };
     let waiters = modes.iter().enumerate().map(|(place, (_, mode))| who(place as u64 + 5, *mode, None));
     let status = LockStatus {
@@ -81,9 +86,12 @@ async fn json_of_replies_does_not_change() {
         value: Vec::new(),
         version: 9,
         revision: 10,
+        bare: false,
     };
     golden.json("acquire", &Held::from(hold));
     golden.json("release", &Released { released: true });
+    let (name, owner, mode, fence) = (text("reboot"), text("web-3"), "exclusive", 11);
+    golden.json("hold-as", &HeldAs { name, owner, mode, fence, left_ms: 12, until_ms: 13 });
     golden.json("force-release", &ForceReleased { released: vec![text("C17#0/3")] });
     golden.json("lock", &LockState::of(&view()));
     golden.json("lock unused", &LockState::of(&LockView::new("nightly".into())));
@@ -129,6 +137,9 @@ async fn json_of_replies_does_not_change() {
 }
 
 const ACQUIRE: &str = r#"{"session":"1a","mode":"permit","permits":1,"wait_ms":2,"ttl_ms":3,"owner":"web-3","purpose":"backup","request":"r1"}"#;
+const HOLD_AS: &str =
+    r#"{"owner":"web-3","for_ms":7,"mode":"permit","permits":1,"wait_ms":2,"purpose":"kernel"}"#;
+const RELEASE_AS: &str = r#"{"owner":"web-3"}"#;
 const RELEASE: &str = r#"{"hold":"1a-4"}"#;
 const FORCE_RELEASE: &str = r#"{"acquisition":"C17#0/3"}"#;
 const NEW_SESSION: &str = r#"{"ttl_ms":5,"owner":"web-3"}"#;
@@ -142,6 +153,11 @@ fn json_of_requests_does_not_change() {
     assert_eq!((session, mode, permits), (owned("1a"), Mode::Permit, Some(1)));
     assert_eq!((wait_ms, ttl_ms), (Some(2), Some(3)));
     assert_eq!((owner, purpose, request), (owned("web-3"), owned("backup"), owned("r1")));
+    let HoldAs { owner, for_ms, mode, permits, wait_ms, purpose } = parse(HOLD_AS.as_bytes()).unwrap();
+    assert_eq!((owner, for_ms, mode, permits), (text("web-3"), Some(7), Mode::Permit, Some(1)));
+    assert_eq!((wait_ms, purpose), (Some(2), owned("kernel")));
+    let ReleaseAs { owner } = parse(RELEASE_AS.as_bytes()).unwrap();
+    assert_eq!(owner, "web-3");
     let Release { hold } = parse(RELEASE.as_bytes()).unwrap();
     assert_eq!(hold, "1a-4");
     let ForceRelease { acquisition } = parse(FORCE_RELEASE.as_bytes()).unwrap();
@@ -158,6 +174,32 @@ fn json_of_requests_does_not_change() {
         assert_eq!(mode, expected);
     }
     assert_eq!(parse::<Acquire>(b"{}").unwrap().mode, Mode::Exclusive, "the default");
+}
+
+/// The tests of the packages in `clients` pin the requests that these send. All of them can be read.
+#[test]
+fn requests_of_the_clients_in_other_languages_can_be_read() {
+    let file = Path::new(DIRECTORY).join("../../clients/conformance/requests.json");
+    let requests: BTreeMap<String, Value> =
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert!(!requests.is_empty());
+    for (name, request) in requests {
+        let body = request["body"].to_string();
+        let body = body.as_bytes();
+        let path = request["path"].as_str().unwrap();
+        let read = match path.rsplit('/').next().unwrap() {
+            "sessions" => parse::<NewSession>(body).map(drop),
+            "acquire" => parse::<Acquire>(body).map(drop),
+            "release" => parse::<Release>(body).map(drop),
+            "hold-as" => parse::<HoldAs>(body).map(drop),
+            "release-as" => parse::<ReleaseAs>(body).map(drop),
+            _ => {
+                assert_eq!(body, b"null", "{name}: this request has no body");
+                Ok(())
+            }
+        };
+        assert!(read.is_ok(), "{name}: {:?}", read.err().map(|problem| problem.message));
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum wait: one day.
-const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
+pub(super) const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The mode of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -191,21 +191,22 @@ pub(crate) struct Waiter {
     pub(super) acquisition: Option<String>,
 }
 
-impl Acquire {
-    fn lock_mode(&self) -> Result<LockMode, Problem> {
-        match (self.mode, self.permits) {
-            (Mode::Exclusive, None) => Ok(LockMode::Exclusive),
-            (Mode::Shared, None) => Ok(LockMode::Shared),
-            (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => {
-                Ok(LockMode::Permit { of: permits })
-            }
-            (Mode::Permit, _) => Err(Problem::unacceptable(format!(
-                "with the mode `permit`, `permits` must be the total number of permits, 1 to {MOST_PERMITS}"
-            ))),
-            (_, Some(_)) => Err(Problem::unacceptable("`permits` goes with the mode `permit`")),
+/// The mode of a request with this mode and number of permits.
+pub(super) fn lock_mode(mode: Mode, permits: Option<u32>) -> Result<LockMode, Problem> {
+    match (mode, permits) {
+        (Mode::Exclusive, None) => Ok(LockMode::Exclusive),
+        (Mode::Shared, None) => Ok(LockMode::Shared),
+        (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => {
+            Ok(LockMode::Permit { of: permits })
         }
+        (Mode::Permit, _) => Err(Problem::unacceptable(format!(
+            "with the mode `permit`, `permits` must be the total number of permits, 1 to {MOST_PERMITS}"
+        ))),
+        (_, Some(_)) => Err(Problem::unacceptable("`permits` goes with the mode `permit`")),
     }
+}
 
+impl Acquire {
     pub(super) fn hold_request(&mut self, name: String, trace: String) -> Result<HoldRequest, Problem> {
         let wait_ms = self.wait_ms.unwrap_or(0);
         if wait_ms > LONGEST_WAIT_MS {
@@ -220,13 +221,14 @@ impl Acquire {
             None => getrandom::u64().unwrap_or_default().to_string(),
         };
         Ok(HoldRequest {
-            mode: self.lock_mode()?,
+            mode: lock_mode(self.mode, self.permits)?,
             lock: name,
             slot: Slot::Request(request),
             timeout: Some(Duration::from_millis(wait_ms)),
             purpose: text("purpose", self.purpose.take())?,
             value: Vec::new(),
             trace,
+            lasts: None,
         })
     }
 }

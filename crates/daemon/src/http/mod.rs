@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `sessions`, `locks`, `list`, `cluster`, `watch` | handlers |
+//! | `sessions`, `locks`, `detached`, `list`, `cluster`, `watch` | handlers |
 //! | `request`, `problem`, `show` | extractors for requests, errors, and the JSON of replies |
 //! | `delivery` | detects whether a client has received its hold |
 //! | `openapi` | the OpenAPI document |
@@ -12,6 +12,7 @@
 mod activity;
 mod cluster;
 mod delivery;
+mod detached;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 #[cfg(test)]
@@ -55,6 +56,8 @@ pub fn router(service: &Arc<ClientService>) -> Router {
         .route("/v1/locks/{name}", get(locks::one))
         .route("/v1/locks/{name}/acquire", post(locks::acquire))
         .route("/v1/locks/{name}/release", post(locks::release))
+        .route("/v1/locks/{name}/hold-as", post(detached::hold_as))
+        .route("/v1/locks/{name}/release-as", post(detached::release_as))
         .route("/v1/locks/{name}/force-release", post(locks::force_release))
         .route("/v1/locks/{name}/why", get(locks::why))
         .route("/v1/members", get(cluster::members))

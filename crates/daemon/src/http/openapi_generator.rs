@@ -1,7 +1,7 @@
 //! Generates the OpenAPI document from the types and handlers, for the test in `openapi`.
 
 use super::problem::Problem;
-use super::{cluster, locks, sessions, watch};
+use super::{cluster, detached, locks, sessions, watch};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -14,6 +14,7 @@ use utoipa::{IntoResponses, Modify, OpenApi};
     paths(
         sessions::create, sessions::keep_alive, sessions::end,
         locks::acquire, locks::release, locks::force_release, locks::list, locks::one, locks::why,
+        detached::hold_as, detached::release_as,
         cluster::members, cluster::status, cluster::whoami, cluster::healthz, cluster::readyz, cluster::metrics, watch::watch,
     ),
     components(schemas(Problem)),

@@ -90,7 +90,8 @@ pub(super) fn terms(
     }
     let owner = text("owner", owner)?;
     let owner = if owner.is_empty() { caller.identity.token_name.clone() } else { owner };
-    Ok(LeaseTerms { ttl: Duration::from_millis(ttl_ms), owner, one_hold: false, ends_with_loss: false })
+    let ttl = Duration::from_millis(ttl_ms);
+    Ok(LeaseTerms { ttl, owner, one_hold: false, ends_with_loss: false, detached: false })
 }
 
 /// Checks a text that is shown to other clients.

@@ -47,6 +47,14 @@ pub(crate) struct Party {
     fence: Option<u64>,
     /// The time for which it has held or waited.
     for_ms: u64,
+    /// The deadline of a detached hold, in milliseconds of Unix time: its owner holds the lock until then without a
+    /// client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detached_until_ms: Option<u64>,
+    /// Whether the client of the hold is disconnected, or has sent nothing since its member crashed or left. If it does
+    /// not come back, the hold ends with its time to live.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    in_jeopardy: bool,
 }
 
 impl Party {
@@ -65,6 +73,8 @@ impl Party {
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),
             for_ms: milliseconds(party.age()),
+            detached_until_ms: who.detached_until_ms,
+            in_jeopardy: who.in_jeopardy,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! recorded holds, and the daemon of that member creates the lease again, with the same id, the same numbers and the same
 //! fences. The client's next request finds it there. A lease without recorded holds ends with its daemon.
 
+use super::detached::{DetachedPayload, DetachedState};
 use super::id::LeaseId;
 use super::lease::{EntryPhase, Lease, LeaseEntry};
 use super::local_leases::{LocalLeases, Registration, expire, watch_for_loss};
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::{Arc, PoisonError, Weak};
 
 /// The version of the payload: its first byte. A daemon ends holds whose payload has another version when their time to
-/// live has passed.
-pub(super) const PAYLOAD_VERSION: u8 = 1;
+/// live has passed. Version 2 has detached holds.
+pub(super) const PAYLOAD_VERSION: u8 = 2;
 
 /// The payload of a recorded hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub(super) struct HoldPayload {
     pub value: Vec<u8>,
     pub version: u64,
     pub revision: u64,
+    /// The deadline of a detached hold.
+    pub detached: Option<DetachedPayload>,
 }
 
 impl HoldPayload {
@@ -46,8 +49,8 @@ impl HoldPayload {
 }
 
 impl Lease {
-    /// Asks for a record of a hold, or updates it after a change of the value.
-    pub fn record(&self, entry: &LeaseEntry) {
+    /// Requests a record of a hold, or updates it after a change of the value.
+    pub fn record(&self, detached: Option<&DetachedState>, entry: &LeaseEntry) {
         let Some(guard) = entry.guard() else { return };
         let payload = HoldPayload {
             lease: self.id,
@@ -58,9 +61,13 @@ impl Lease {
             value: entry.value.clone(),
             version: entry.version,
             revision: entry.revision,
+            detached: detached.map(DetachedState::payload),
         };
         if !guard.record(self.kept(), payload.encode()) {
             tracing::debug!(lease = %self.id, lock = %entry.lock, "the hold is not recorded: it ends with this daemon");
+        }
+        if let Some(detached) = detached {
+            guard.detach(Some(detached.until_ms));
         }
     }
 }

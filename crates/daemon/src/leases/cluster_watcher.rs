@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-pub(crate) use super::watch_table::WatchedLock;
+pub(crate) use super::watch_table::{HoldersSummary, WatchedLock};
 
 /// Delay after a change, so that changes in quick succession are sent together.
 const BATCH_DELAY: Duration = Duration::from_millis(20);
@@ -36,7 +36,7 @@ const ROW_BYTES: usize = 64 << 10;
 /// Number of rows or versions that are processed before the mutex of the table is released.
 const SLICE: usize = 256;
 
-/// The prefixes that are watched.
+/// The watched prefixes, and whether the members are followed for them.
 #[derive(Default)]
 struct Interest {
     /// Number of watches of each prefix.
@@ -379,6 +379,26 @@ impl Watch {
     /// Resolves when the holds of leases may have changed; `false` if the daemon stops.
     pub async fn holds_changed(&mut self) -> bool {
         self.holds.changed().await.is_ok()
+    }
+
+    /// Resolves when the table may have changed. It never does once the daemon stops.
+    pub async fn changed(&mut self) {
+        let changed = async {
+            tokio::select! {
+                changed = self.news.changed() => changed,
+                changed = self.holds.changed() => changed,
+            }
+        };
+        if changed.await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// The present holders of a lock in the table. Marks all changes so far as seen.
+    pub fn summary(&mut self, lock: &str) -> HoldersSummary {
+        self.news.borrow_and_update();
+        self.holds.borrow_and_update();
+        self.watcher.upgrade().map(|watcher| watcher.table().summary(lock)).unwrap_or_default()
     }
 
     /// The newest hold of a lock by a lease.

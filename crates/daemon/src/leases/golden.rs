@@ -1,14 +1,16 @@
 //! The bytes of the messages between daemons. A change of `tests/golden/leases.txt` raises [`VERSION`].
 
 use super::adoption::HoldPayload;
+use super::detached::DetachedPayload;
 use super::id::LeaseId;
 use super::messages::{
     ChunkKind, DaemonReply, DaemonRequest, Disposition, LeasePresence, TableChunk, TableRange, VERSION,
     WaitId,
 };
 use super::operations::{
-    CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseState,
-    LeaseSummary, LeaseTerms, OperationReply, Protocol, Slot,
+    CallerIdentity, DetachedHold, DetachedOperation, DetachedReply, Enqueued, Hold, HoldLoss, HoldRef,
+    HoldRequest, LeaseError, LeaseOperation, LeaseState, LeaseSummary, LeaseTerms, OperationReply, Protocol,
+    Slot, Turn,
 };
 use super::peers::encode;
 use lockkeeper_cluster::{
@@ -44,6 +46,7 @@ fn hold() -> Hold {
         value: vec![9],
         version: 10,
         revision: 11,
+        bare: true,
     }
 }
 
@@ -56,6 +59,7 @@ fn request() -> HoldRequest {
         purpose: text("backup"),
         value: vec![14],
         trace: text("0af7"),
+        lasts: Some(Duration::new(58, 59)),
     }
 }
 
@@ -72,6 +76,23 @@ fn state() -> LeaseState {
     }
 }
 
+fn detached() -> DetachedReply {
+    let (mode, owner, left) = (LockMode::Shared, text("web-3"), Duration::new(62, 63));
+    let hold = Some(DetachedHold { hold: hold(), mode, owner, left, until_ms: 64 });
+    DetachedReply { hold, released: true, lost: Some(text("forced release by root")) }
+}
+
+fn detached_operations() -> Vec<(&'static str, DetachedOperation)> {
+    every_variant!(DetachedOperation {
+        "find": DetachedOperation::Find { .. } => DetachedOperation::Find { lasts: Some(Duration::new(65, 66)) },
+        "release": DetachedOperation::Release => DetachedOperation::Release,
+        "keep-alive": DetachedOperation::KeepAlive => DetachedOperation::KeepAlive,
+        "leave": DetachedOperation::Leave => DetachedOperation::Leave,
+        "discard": DetachedOperation::Discard => DetachedOperation::Discard,
+        "withdraw": DetachedOperation::Withdraw => DetachedOperation::Withdraw,
+    })
+}
+
 fn operations() -> Vec<(&'static str, LeaseOperation)> {
     every_variant!(LeaseOperation {
         "keep-alive": LeaseOperation::KeepAlive => LeaseOperation::KeepAlive,
@@ -83,6 +104,7 @@ fn operations() -> Vec<(&'static str, LeaseOperation)> {
         "set-value": LeaseOperation::SetValue { .. } =>
             LeaseOperation::SetValue { which: HoldRef::Number(24), fence: 25, value: vec![26] },
         "abandon": LeaseOperation::Abandon(_) => LeaseOperation::Abandon(27),
+        "detached": LeaseOperation::Detached(_) => LeaseOperation::Detached(DetachedOperation::Release),
     })
 }
 
@@ -108,6 +130,11 @@ fn requests() -> Vec<(&'static str, DaemonRequest)> {
             DaemonRequest::ReadTable { range: TableRange::Page(Some(text("a"))), prefixes: vec![text("b")] },
         "look-at-changes": DaemonRequest::ReadTable { range: TableRange::Changes(_), .. } =>
             DaemonRequest::ReadTable { range: TableRange::Changes((33, 34)), prefixes: Vec::new() },
+        "enqueue": DaemonRequest::Enqueue { .. } =>
+            DaemonRequest::Enqueue { identity: identity(Protocol::Etcd), lease: lease(), request: request() },
+        "turn": DaemonRequest::Turn { .. } => DaemonRequest::Turn { lease: lease(), lock: text("nightly") },
+        "join": DaemonRequest::Join { .. } =>
+            DaemonRequest::Join { wait, identity: identity(Protocol::Etcd), lease: lease(), lock: text("nightly") },
     })
 }
 
@@ -119,6 +146,8 @@ fn chunk(kind: ChunkKind) -> TableChunk {
         fence: None,
         for_ns: 37,
         since_ms: 38,
+        detached_until_ms: Some(67),
+        in_jeopardy: true,
     };
     let status =
         LockStatus { lock: LockName::new("nightly"), holders: vec![who], waiters: Vec::new(), left_out: 39 };
@@ -134,7 +163,7 @@ fn replies() -> Vec<(&'static str, DaemonReply)> {
         "failed": DaemonReply::Performed(Err(_)) => DaemonReply::Performed(Err(failed.clone())),
         "has": DaemonReply::Has(..) => DaemonReply::Has(LeasePresence::Present, Some(7)),
         "list": DaemonReply::List(_) => DaemonReply::List(vec![listed]),
-        "holders": DaemonReply::Holders(_) => DaemonReply::Holders(vec![hold()]),
+        "holders": DaemonReply::Holders(..) => DaemonReply::Holders(vec![hold()], Some(58)),
         "granted": DaemonReply::Acquire(Ok(Some(_))) => DaemonReply::Acquire(Ok(Some(hold()))),
         "waits": DaemonReply::Acquire(Ok(None)) => DaemonReply::Acquire(Ok(None)),
         "not-granted": DaemonReply::Acquire(Err(_)) => DaemonReply::Acquire(Err(failed.clone())),
@@ -144,6 +173,11 @@ fn replies() -> Vec<(&'static str, DaemonReply)> {
         "settled": DaemonReply::Disposed => DaemonReply::Disposed,
         "seen": DaemonReply::Table(Some(_)) => DaemonReply::Table(Some(chunk(ChunkKind::Changes))),
         "not-seen": DaemonReply::Table(None) => DaemonReply::Table(None),
+        "enqueued": DaemonReply::Enqueued(Ok(_)) =>
+            DaemonReply::Enqueued(Ok(Enqueued { new: true, turn: Turn::Waiting })),
+        "not-enqueued": DaemonReply::Enqueued(Err(_)) => DaemonReply::Enqueued(Err(failed.clone())),
+        "turn": DaemonReply::Turn(Ok(_)) => DaemonReply::Turn(Ok(Turn::Absent)),
+        "no-turn": DaemonReply::Turn(Err(_)) => DaemonReply::Turn(Err(failed.clone())),
     })
 }
 
@@ -174,11 +208,13 @@ fn bytes_of_messages_between_daemons_do_not_change() {
     golden.values("question", &requests());
     golden.values("answer", &replies());
     golden.values("operation", &operations());
+    golden.values("detached-operation", &detached_operations());
     let replies = every_variant!(OperationReply {
         "life": OperationReply::Status(_) => OperationReply::Status(state()),
         "revoked": OperationReply::Revoked => OperationReply::Revoked,
         "released": OperationReply::Released(_) => OperationReply::Released(Some(51)),
         "set": OperationReply::Set(_) => OperationReply::Set(hold()),
+        "detached": OperationReply::Detached(_) => OperationReply::Detached(detached()),
     });
     golden.values("reply", &replies);
     golden.values("fault", &errors());
@@ -197,11 +233,19 @@ fn bytes_of_messages_between_daemons_do_not_change() {
     let slots = every_variant!(Slot {
         "only": Slot::Only => Slot::Only,
         "request": Slot::Request(_) => Slot::Request(text("r1")),
+        "key": Slot::Key(_) => Slot::Key(59),
     });
     golden.values("slot", &slots);
+    let turns = every_variant!(Turn {
+        "absent": Turn::Absent => Turn::Absent,
+        "waiting": Turn::Waiting => Turn::Waiting,
+        "held": Turn::Held(_) => Turn::Held(hold()),
+    });
+    golden.values("turn", &turns);
     let protocols = every_variant!(Protocol {
         "http": Protocol::Http => Protocol::Http,
         "etcd": Protocol::Etcd => Protocol::Etcd,
+        "native": Protocol::Native => Protocol::Native,
     });
     golden.values("protocol", &protocols);
     let terms = LeaseTerms {
@@ -209,6 +253,7 @@ fn bytes_of_messages_between_daemons_do_not_change() {
         owner: text("web-3"),
         one_hold: true,
         ends_with_loss: false,
+        detached: true,
     };
     golden.values("terms", &[("all", terms.clone())]);
     let payload = HoldPayload {
@@ -220,6 +265,7 @@ fn bytes_of_messages_between_daemons_do_not_change() {
         value: vec![55],
         version: 56,
         revision: 57,
+        detached: Some(DetachedPayload { until_ms: 60, mode: LockMode::Permit { of: 61 }, left: true }),
     };
     golden.bytes("payload", &payload.encode());
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/leases.txt");

@@ -3,11 +3,12 @@
 use super::operations::LeaseError;
 use lockkeeper_cluster::MemberId;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
 /// The id of a lease, a positive number as in etcd. An id chosen by a daemon has the daemon's number in its upper
-/// bits and random bits below; one chosen by a client is arbitrary.
+/// bits and random bits below; one chosen by a client is arbitrary. Detached holds have [negative](Self::detached) ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(i64);
 
@@ -27,6 +28,21 @@ impl LeaseId {
                 return Ok(id);
             }
         }
+    }
+
+    /// The id of the lease of a named owner's hold on a lock. It depends on nothing else, so that every daemon finds the
+    /// lease, and it is negative, so that no client can choose it. The same owner under another token is another owner.
+    pub fn detached(token_name: &str, lock: &str, owner: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"lockkeeper detached hold 1");
+        for part in [token_name, lock, owner] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        let hash: [u8; 32] = hash.finalize().into();
+        let mut number = [0; 8];
+        number.copy_from_slice(&hash[..8]);
+        Self(i64::from_le_bytes(number) | i64::MIN)
     }
 
     /// An id chosen by a client or received from another daemon.
@@ -63,6 +79,21 @@ impl FromStr for LeaseId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_of_detached_holds_depend_on_token_lock_and_owner_and_no_client_can_name_them() {
+        let id = LeaseId::detached("ci", "reboot", "web-3");
+        assert_eq!(id, LeaseId::detached("ci", "reboot", "web-3"));
+        for other in [
+            LeaseId::detached("root", "reboot", "web-3"),
+            LeaseId::detached("ci", "reboots", "web-3"),
+            LeaseId::detached("ci", "reboot", "web-4"),
+            LeaseId::detached("ci", "rebootw", "eb-3"),
+        ] {
+            assert_ne!(id, other);
+        }
+        assert_eq!((LeaseId::new(id.number()), id.to_string().parse::<LeaseId>()), (None, Err(())));
+    }
 
     #[test]
     fn lease_id_contains_its_member_and_parses_back() {

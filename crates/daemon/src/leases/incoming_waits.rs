@@ -183,7 +183,7 @@ impl IncomingWaits {
     }
 }
 
-/// Gives up a hold that no client of the other daemon wants, or whose disposition will never be known.
+/// Gives up a hold for which no client of the other daemon waits any more, or whose disposition will never be known.
 fn give_up(local: &Arc<LocalLeases>, open: OpenOutcome) {
     let Ok(hold) = open.outcome else { return };
     if open.sent {
@@ -194,7 +194,7 @@ fn give_up(local: &Arc<LocalLeases>, open: OpenOutcome) {
     }
 }
 
-/// Forgets a daemon that has stopped polling: its waits end, and holds without a disposition are given up.
+/// Drops the state of a daemon that has stopped polling: its waits end, and holds without a disposition are given up.
 async fn forget_when_silent(
     waits: Weak<Mutex<HashMap<u64, RemoteDaemon>>>,
     local: Weak<LocalLeases>,

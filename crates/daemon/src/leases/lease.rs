@@ -1,7 +1,9 @@
 //! One lease: its deadline, holds and waits.
 
 use super::adoption::HoldPayload;
+use super::detached::DetachedState;
 use super::id::LeaseId;
+use super::local_leases::RetainedHold;
 use super::messages::WaitOutcome;
 use super::operations::{
     CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseState,
@@ -48,11 +50,18 @@ pub(super) struct State {
     /// The deadline on the lease clock, which no time service adjusts; `None` while a lease for one hold still waits
     /// for it.
     pub deadline_ns: Option<u64>,
+    /// The earliest deadline of an adopted lease, for as long as its client may rely on a promise of the daemon where
+    /// it lived before; 0 if it was not adopted.
+    owed_until_ns: u64,
     next: u64,
     pub entries: BTreeMap<u64, LeaseEntry>,
     slots: HashMap<(String, Slot), u64>,
     lost: VecDeque<HoldLoss>,
     pub over: bool,
+    /// The lost hold of a process, for as long as the process may rely on it.
+    pub retained: Option<RetainedHold>,
+    /// The deadline of a detached lease; `None` before its first request.
+    pub detached: Option<DetachedState>,
 }
 
 /// A hold, or a wait for one.
@@ -67,6 +76,8 @@ pub(super) struct LeaseEntry {
     pub interest: usize,
     /// Number of requests to which the hold was reported, including those whose client has not received it yet.
     pub claims: usize,
+    /// Whether it stays in the queue, or held, until it is released, even if no request has a claim to it.
+    pub kept: bool,
     pub value: Vec<u8>,
     pub version: u64,
     /// The last fence drawn for a change of the value; 0 if there was none since the grant.
@@ -92,11 +103,14 @@ impl Lease {
         let deadline_ns = (!terms.one_hold).then(|| deadline_after(terms.ttl));
         let state = State {
             deadline_ns,
+            owed_until_ns: 0,
             next: 1,
             entries: BTreeMap::new(),
             slots: HashMap::new(),
             lost: VecDeque::new(),
             over: false,
+            retained: None,
+            detached: None,
         };
         let (state, deadline_changed) = (Mutex::new(state), Notify::new());
         Self { id, terms, creator, member, state, deadline_changed, account, _counted: counted }
@@ -128,6 +142,11 @@ impl Lease {
         Err(LeaseError::WrongOwner(self.id))
     }
 
+    /// Whether the record of a hold is current.
+    pub fn is_recorded(&self, number: u64) -> bool {
+        self.state().entries.get(&number).and_then(LeaseEntry::guard).is_some_and(HoldGuard::is_recorded)
+    }
+
     /// Resolves when the record of a hold is current. `None` if there is no such hold.
     pub fn recorded(&self, number: u64) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.state().entries.get(&number)?.guard().map(HoldGuard::recorded)
@@ -155,9 +174,18 @@ impl Lease {
             return if valid { Ok(()) } else { Err(LeaseError::MemberHasNoLease(String::from(why))) };
         }
         if state.deadline_ns.is_some() {
-            state.deadline_ns = Some(deadline_after(self.terms.ttl));
+            self.begin_ttl(state);
         }
         Ok(())
+    }
+
+    /// Sets the deadline to the time to live from now on. That of a detached lease is not before its own deadline.
+    pub fn begin_ttl(&self, state: &mut State) {
+        let ttl_until_ns = deadline_after(self.terms.ttl).max(state.owed_until_ns);
+        state.deadline_ns = Some(match &mut state.detached {
+            Some(detached) => detached.begin_ttl(ttl_until_ns),
+            None => ttl_until_ns,
+        });
     }
 
     /// The time for which this daemon keeps a recorded hold after a keep-alive, on its own clock: the time to live, or the
@@ -222,6 +250,7 @@ impl Lease {
             value: entry.value.clone(),
             version: entry.version,
             revision: entry.revision.max(guard.fence()),
+            bare: matches!(entry.slot, Slot::Key(_)),
         })
     }
 
@@ -233,7 +262,7 @@ impl Lease {
 
     /// Inserts an adopted hold. Its client knows of it, or finds it by the same slot.
     pub fn restore(&self, payload: HoldPayload, guard: HoldGuard, charge: LockCharge) {
-        let HoldPayload { number, slot, value, version, revision, .. } = payload;
+        let HoldPayload { number, slot, value, version, revision, detached, .. } = payload;
         let lock = String::from(guard.name());
         let entry = LeaseEntry {
             number,
@@ -244,6 +273,7 @@ impl Lease {
             phase: EntryPhase::Held(guard),
             interest: 0,
             claims: 1,
+            kept: false,
             value,
             version,
             revision,
@@ -251,6 +281,18 @@ impl Lease {
         };
         entry.outcome.send_replace(self.hold(number, &entry).map(Ok));
         let mut state = self.state();
+        if let Some(guard) = entry.guard() {
+            // The previous daemon reports the rest of its last promise until its own clock reaches the end, which may be
+            // slower than this one. No process relies on a detached hold without a time to live.
+            let owed = if self.terms.ttl.is_zero() { Duration::ZERO } else { guard.promised_for() };
+            let owed_ns = u64::try_from(owed.as_nanos()).unwrap_or(u64::MAX);
+            state.owed_until_ns = state.owed_until_ns.max(now_ns().saturating_add(owed_ns));
+            if let Some(detached) = detached {
+                guard.detach(Some(detached.until_ms));
+                state.detached = Some(DetachedState::adopted(&detached));
+            }
+            self.begin_ttl(&mut state);
+        }
         state.next = state.next.max(number + 1);
         state.slots.insert((lock, slot), number);
         state.entries.insert(number, entry);
@@ -287,6 +329,7 @@ impl State {
             phase: EntryPhase::Waiting(wait(number)),
             interest: 0,
             claims: 0,
+            kept: false,
             value: request.value.clone(),
             version: 1,
             revision: 0,
@@ -299,14 +342,40 @@ impl State {
     pub fn number_of(&self, which: &HoldRef) -> Option<u64> {
         match which {
             HoldRef::Number(number) => Some(*number),
-            HoldRef::OnlyOn(lock) => self.slots.get(&(lock.clone(), Slot::Only)).copied(),
+            HoldRef::OnlyOn(lock) => self.only_on(lock),
         }
+    }
+
+    /// The entry for a lock of which the lease has a single hold.
+    pub fn only_on(&self, lock: &str) -> Option<u64> {
+        self.slots.get(&(String::from(lock), Slot::Only)).copied()
     }
 
     pub fn remove(&mut self, number: u64) -> Option<LeaseEntry> {
         let entry = self.entries.remove(&number)?;
         self.slots.remove(&(entry.lock.clone(), entry.slot.clone()));
         Some(entry)
+    }
+
+    /// The hold that was lost last.
+    pub fn last_lost(&self) -> Option<&HoldLoss> {
+        self.lost.back()
+    }
+
+    /// Whether another member has adopted the hold that an operation is about, or one of the holds if it is about all of
+    /// them: the daemon of that member has the lease.
+    pub fn has_moved(&self, op: &LeaseOperation) -> bool {
+        let moved = |entry: &LeaseEntry| entry.guard().is_some_and(HoldGuard::has_moved);
+        match op {
+            LeaseOperation::Release(which, _) | LeaseOperation::SetValue { which, .. } => {
+                self.number_of(which).and_then(|number| self.entries.get(&number)).is_some_and(moved)
+            }
+            LeaseOperation::Abandon(number) => self.entries.get(number).is_some_and(moved),
+            LeaseOperation::KeepAlive
+            | LeaseOperation::TimeToLive
+            | LeaseOperation::Revoke
+            | LeaseOperation::Detached(_) => self.entries.values().any(moved),
+        }
     }
 
     /// Holds that are lost by now, with the reason, including those whose loss has not been processed yet.
@@ -331,13 +400,13 @@ impl LeaseEntry {
         }
     }
 
-    /// Records that a request to which the hold was reported does not want it.
+    /// Withdraws the claim of a request to which the hold was reported.
     pub fn withdraw_claim(&mut self) {
         self.claims = self.claims.saturating_sub(1);
     }
 
-    /// Whether no request wants the entry any more.
+    /// Whether no request waits for the entry or has a claim to its hold any more.
     pub fn is_unclaimed(&self) -> bool {
-        self.interest == 0 && self.claims == 0
+        !self.kept && self.interest == 0 && self.claims == 0
     }
 }

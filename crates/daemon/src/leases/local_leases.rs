@@ -1,8 +1,9 @@
 //! The leases that live at this daemon.
 
 use super::adoption::follow_adoptions;
+use super::detached::DetachedState;
 use super::id::LeaseId;
-use super::lease::{EntryPhase, Lease, LeaseEntry, deadline_after};
+use super::lease::{EntryPhase, Lease, LeaseEntry};
 use super::local_wait::LocalWait;
 use super::messages::{LeasePresence, WaitOutcome};
 use super::operations::{
@@ -37,13 +38,13 @@ pub(super) struct LocalLeases {
     changed: Mutex<VecDeque<String>>,
     /// The number of the next such change.
     pub changes: watch::Sender<u64>,
-    /// Notices of the member that it has adopted holds.
+    /// Notifications of the member that it has adopted holds.
     pub adoptions: Mutex<watch::Receiver<u64>>,
     pub me: Weak<Self>,
 }
 
 pub(super) enum Registration {
-    /// Reserved while other daemons are asked whether they have this id.
+    /// Reserved while other daemons are queried whether they have this id.
     Reserved,
     Created(Arc<Lease>),
 }
@@ -100,7 +101,9 @@ impl LocalLeases {
     }
 
     pub fn list(&self) -> Vec<LeaseSummary> {
-        let mut list: Vec<LeaseSummary> = self.all().iter().map(|lease| lease.summary()).collect();
+        // A detached lease belongs to no client, and no client can name its id.
+        let all = self.all().into_iter().filter(|lease| !lease.terms.detached);
+        let mut list: Vec<LeaseSummary> = all.map(|lease| lease.summary()).collect();
         list.sort_by_key(|summary| summary.lease);
         list
     }
@@ -132,7 +135,7 @@ impl LocalLeases {
         Some((changed.iter().skip(skip).cloned().collect(), next))
     }
 
-    /// Reserves an id while other daemons are asked whether they have it.
+    /// Reserves an id while other daemons are queried whether they have it.
     pub fn reserve(&self, id: LeaseId) -> Result<ReservedId<'_>, LeasePresence> {
         let mut leases = self.leases();
         match leases.get(&id) {
@@ -165,7 +168,8 @@ impl LocalLeases {
         Ok(id)
     }
 
-    fn lease(&self, identity: &CallerIdentity, id: LeaseId) -> Result<Arc<Lease>, LeaseError> {
+    /// The lease with this id, if the caller may use it.
+    pub fn lease(&self, identity: &CallerIdentity, id: LeaseId) -> Result<Arc<Lease>, LeaseError> {
         let lease = self.find(id).ok_or(LeaseError::NoSuchLease(id))?;
         if let Err(error) = lease.check(identity) {
             self.metrics.refuse("permission");
@@ -186,6 +190,10 @@ impl LocalLeases {
         op: LeaseOperation,
     ) -> Result<OperationReply, LeaseError> {
         let lease = self.lease(identity, id)?;
+        if lease.state().has_moved(&op) {
+            self.forget_moved(&lease);
+            return Err(LeaseError::NoSuchLease(id));
+        }
         match op {
             LeaseOperation::KeepAlive | LeaseOperation::TimeToLive => {
                 self.process_losses(&lease);
@@ -210,6 +218,7 @@ impl LocalLeases {
                 self.drop_interest(&lease, number, LeaseEntry::withdraw_claim);
                 Ok(OperationReply::Released(None))
             }
+            LeaseOperation::Detached(op) => self.perform_detached(&lease, &op).map(OperationReply::Detached),
         }
     }
 
@@ -235,7 +244,7 @@ impl LocalLeases {
         entry.revision = revision;
         entry.value = value;
         entry.version += 1;
-        lease.record(entry);
+        lease.record(None, entry);
         let hold = lease.hold(number, entry).ok_or_else(not_held)?;
         drop(state);
         self.notify_change(&hold.lock);
@@ -251,13 +260,31 @@ impl LocalLeases {
         request: &HoldRequest,
     ) -> Result<LocalWait, LeaseError> {
         let lease = self.lease(identity, id)?;
+        let wait = |number| self.wait(&lease, number, request);
+        let entry = self.open_entry(&lease, request, wait, |entry| entry.interest += 1)?;
+        Ok(LocalWait::new(self.me.clone(), lease, entry.number, entry.outcome))
+    }
+
+    /// Finds the entry of a request, or creates one whose wait `wait` starts. `claim` records the claim of the request
+    /// to it.
+    pub fn open_entry(
+        &self,
+        lease: &Arc<Lease>,
+        request: &HoldRequest,
+        wait: impl FnOnce(u64) -> tokio::task::AbortHandle,
+        claim: impl FnOnce(&mut LeaseEntry),
+    ) -> Result<OpenEntry, LeaseError> {
         self.quotas.follow_views();
         let mut state = lease.state();
         if state.over {
-            return Err(LeaseError::NoSuchLease(id));
+            return Err(LeaseError::NoSuchLease(lease.id));
         }
-        let number = match state.find(request) {
-            Some(number) => number,
+        let found = state.find(request);
+        let number = match found {
+            Some(number) => {
+                lease.request_again(&mut state, number, request)?;
+                number
+            }
             None => {
                 let limit = self.context.limits.locks_per_session;
                 if state.entries.len() >= limit {
@@ -266,15 +293,13 @@ impl LocalLeases {
                     return Err(LeaseError::LimitExceeded { what, limit: limit as u64 });
                 }
                 let charge = self.quotas.wait(&lease.account, &request.lock)?;
-                let wait = |number| self.wait(&lease, number, request);
+                state.detached = request.lasts.map(|lasts| DetachedState::new(lasts, request.mode));
                 state.insert(request, charge, wait)
             }
         };
-        let Some(entry) = state.entries.get_mut(&number) else { return Err(LeaseError::NoSuchLease(id)) };
-        entry.interest += 1;
-        let outcome = entry.outcome.subscribe();
-        drop(state);
-        Ok(LocalWait::new(self.me.clone(), lease, number, outcome))
+        let entry = state.entries.get_mut(&number).ok_or(LeaseError::NoSuchLease(lease.id))?;
+        claim(entry);
+        Ok(OpenEntry { number, new: found.is_none(), outcome: entry.outcome.subscribe() })
     }
 
     fn wait(&self, lease: &Arc<Lease>, number: u64, request: &HoldRequest) -> tokio::task::AbortHandle {
@@ -296,7 +321,7 @@ impl LocalLeases {
     }
 
     /// Handles the outcome of a wait.
-    fn finish_wait(
+    pub fn finish_wait(
         &self,
         lease: &Arc<Lease>,
         number: u64,
@@ -313,13 +338,17 @@ impl LocalLeases {
                 entry.phase = EntryPhase::Held(guard);
                 entry.charge.grant();
                 self.held().entry(entry.lock.clone()).or_default().insert((lease.id, number));
-                lease.record(entry);
+                if let Some(detached) = &mut state.detached {
+                    detached.begin();
+                }
+                let Some(entry) = state.entries.get(&number) else { return };
+                lease.record(state.detached.as_ref(), entry);
                 let hold = lease.hold(number, entry).expect("the phase was set to held");
                 tracing::debug!(fence = hold.fence, "granted");
                 let lock = hold.lock.clone();
                 entry.outcome.send_replace(Some(Ok(hold)));
                 if state.deadline_ns.is_none() {
-                    state.deadline_ns = Some(deadline_after(lease.terms.ttl));
+                    lease.begin_ttl(&mut state);
                     lease.deadline_changed.notify_one();
                 }
                 drop(state);
@@ -337,7 +366,7 @@ impl LocalLeases {
     }
 
     /// Releases a hold or withdraws a wait. Returns the last fence drawn for the hold if it was still valid.
-    fn release(&self, lease: &Arc<Lease>, which: &HoldRef, only: Option<u64>) -> Option<u64> {
+    pub fn release(&self, lease: &Arc<Lease>, which: &HoldRef, only: Option<u64>) -> Option<u64> {
         let entry = {
             let mut state = lease.state();
             let number = state.number_of(which)?;
@@ -377,7 +406,7 @@ impl LocalLeases {
 
     /// Processes holds that were lost a moment ago and whose task has not run yet, so that no reply makes a promise
     /// about them.
-    fn process_losses(&self, lease: &Arc<Lease>) {
+    pub fn process_losses(&self, lease: &Arc<Lease>) {
         let lost: Vec<_> = lease.state().lost_by_now().collect();
         for (number, why) in lost {
             self.lose(lease, number, why);
@@ -401,10 +430,16 @@ impl LocalLeases {
         self.metrics.held(&entry.lock, entry.since.elapsed());
         tracing::warn!(lock = %entry.lock, lease = %lease.id, why, "lost");
         let lock = self.remove_from_index(lease, &entry);
+        // The process that works under a detached hold learns of the loss by its next keep-alive.
+        let has_process = lease.terms.detached && !lease.terms.ttl.is_zero();
         if let EntryPhase::Held(guard) = entry.phase {
-            tokio::spawn(keep_until_promise_ends(guard));
+            let retained = RetainedHold::new(guard);
+            if has_process {
+                lease.state().retained = Some(retained.clone());
+            }
+            tokio::spawn(keep_until_promise_ends(retained));
         }
-        if lease.terms.ends_with_loss || lease.terms.one_hold {
+        if lease.terms.ends_with_loss || (lease.terms.one_hold && !has_process) {
             self.end(lease, &format!("`{lock}` was lost: {why}"));
         }
         self.notify_change(&lock);
@@ -428,7 +463,7 @@ impl LocalLeases {
         }
     }
 
-    /// Takes holds away and ends waits. The locks of the holds stay locked until the time promised to the client has
+    /// Revokes holds and ends waits. The locks of the holds stay locked until the time promised to the client has
     /// passed.
     fn revoke_entries(&self, lease: &Arc<Lease>, which: impl Fn(&LeaseEntry) -> bool, why: &str) {
         let (mut held, mut waiting) = (Vec::new(), Vec::new());
@@ -443,7 +478,7 @@ impl LocalLeases {
         }
     }
 
-    /// Applies `change` to the number of requests that want an entry, and closes the entry if none is left.
+    /// Applies `change` to the number of requests that wait for an entry, and closes the entry if none is left.
     pub fn drop_interest(&self, lease: &Arc<Lease>, number: u64, change: impl FnOnce(&mut LeaseEntry)) {
         let mut state = lease.state();
         let Some(entry) = state.entries.get_mut(&number) else { return };
@@ -461,9 +496,10 @@ impl LocalLeases {
 
     /// Handles that the daemon that relayed a hold to its client has disappeared before confirming the delivery. If
     /// no other request has found the hold, it is lost. The client may know of the hold, and learns of the loss from
-    /// its next keep-alive.
+    /// its next keep-alive. A detached hold stays, since its owner may rely on it without a process that would learn of
+    /// the loss: until a release, or its deadline.
     pub fn lose_unconfirmed(&self, id: LeaseId, number: u64, why: &str) {
-        let Some(lease) = self.find(id) else { return };
+        let Some(lease) = self.find(id).filter(|lease| !lease.terms.detached) else { return };
         let forgotten = lease.state().entries.get_mut(&number).is_some_and(|entry| {
             entry.withdraw_claim();
             entry.is_unclaimed()
@@ -544,6 +580,14 @@ impl Drop for LocalLeases {
     }
 }
 
+/// The entry of a request.
+pub(super) struct OpenEntry {
+    pub number: u64,
+    /// Whether the request has created it.
+    pub new: bool,
+    pub outcome: watch::Receiver<Option<WaitOutcome>>,
+}
+
 /// A reserved lease id. Dropping it frees the id, unless a lease was created under it.
 pub(super) struct ReservedId<'a> {
     local: &'a LocalLeases,
@@ -580,7 +624,12 @@ pub(super) async fn expire(local: Weak<LocalLeases>, lease: Arc<Lease>) {
             Some(_) => {
                 if let Some(local) = local.upgrade() {
                     tracing::info!(lease = %lease.id, "expired");
-                    local.end(&lease, "its time to live passed without a keep-alive");
+                    let ended = if lease.terms.detached {
+                        "its deadline has passed"
+                    } else {
+                        "its time to live passed without a keep-alive"
+                    };
+                    local.end(&lease, ended);
                 }
                 return;
             }
@@ -604,11 +653,35 @@ pub(super) async fn watch_for_loss(
 /// Keeps the lock until the time promised to the client has passed. The client relies on the last reply and learns of
 /// the loss later than this daemon, so no other client may be granted the lock before. The deadline is on the lease
 /// clock: the clock of the timer may be slewed and then fires early, hence the loop.
-async fn keep_until_promise_ends(guard: HoldGuard) {
-    let promised_ns = u64::try_from(guard.promised_for().as_nanos()).unwrap_or(u64::MAX);
+async fn keep_until_promise_ends(retained: RetainedHold) {
+    let promised_ns = u64::try_from(retained.promised_for().as_nanos()).unwrap_or(u64::MAX);
     let until_ns = now_ns().saturating_add(promised_ns);
     while let left @ 1.. = until_ns.saturating_sub(now_ns()) {
         tokio::time::sleep(Duration::from_nanos(left)).await;
     }
-    drop(guard);
+    retained.release();
+}
+
+/// A hold that was lost, and that its client may still rely on.
+#[derive(Clone)]
+pub(super) struct RetainedHold(Arc<Mutex<Option<HoldGuard>>>);
+
+impl RetainedHold {
+    fn new(guard: HoldGuard) -> Self {
+        Self(Arc::new(Mutex::new(Some(guard))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<HoldGuard>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn promised_for(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, HoldGuard::promised_for)
+    }
+
+    /// Frees the lock: the client does not rely on it any more.
+    pub fn release(&self) {
+        let guard = self.lock().take();
+        drop(guard);
+    }
 }

@@ -40,7 +40,7 @@ impl LocalWait {
         Some(self.finish(outcome))
     }
 
-    /// The outcome.
+    /// Waits for the outcome.
     pub async fn outcome(mut self) -> WaitOutcome {
         let outcome = match self.outcome_receiver.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone(),

@@ -2,20 +2,21 @@
 
 use super::id::LeaseId;
 use super::operations::{
-    CallerIdentity, Hold, HoldRequest, LeaseError, LeaseOperation, LeaseSummary, OperationReply,
+    CallerIdentity, Enqueued, Hold, HoldRequest, LeaseError, LeaseOperation, LeaseSummary, OperationReply,
+    Turn,
 };
 use lockkeeper_cluster::{LockStatus, Node};
 use serde::{Deserialize, Serialize};
 
-/// The version of the messages between daemons: their first byte.
-pub(super) const VERSION: u8 = 4;
+/// The version of the messages between daemons: their first byte. Version 5 has detached holds and queued entries.
+pub(super) const VERSION: u8 = 5;
 
 /// A request to another daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum DaemonRequest {
     /// Performs an operation on one of its leases.
     Perform(CallerIdentity, LeaseId, LeaseOperation),
-    /// Asks whether a lease lives there.
+    /// Queries whether a lease lives at the receiver.
     Has(LeaseId),
     /// Lists its leases.
     List,
@@ -30,6 +31,12 @@ pub(super) enum DaemonRequest {
     Outcomes { incarnation: u64, received: u64 },
     /// Reads the holders and waiters at the receiver's member, for locks with these prefixes.
     ReadTable { range: TableRange, prefixes: Vec<String> },
+    /// Requests a lock with an entry that stays in the queue, by a lease that lives at the receiver.
+    Enqueue { identity: CallerIdentity, lease: LeaseId, request: HoldRequest },
+    /// Reads the place of a lease in the queue of a lock.
+    Turn { lease: LeaseId, lock: String },
+    /// Waits for the outcome of an entry that stays in the queue. The reply is that to [`Acquire`](Self::Acquire).
+    Join { wait: WaitId, identity: CallerIdentity, lease: LeaseId, lock: String },
 }
 
 /// The end of a ticket, decided by the daemon whose client waits.
@@ -61,13 +68,16 @@ pub(super) enum DaemonReply {
     /// view the sender may have adopted the lease.
     Has(LeasePresence, Option<u64>),
     List(Vec<LeaseSummary>),
-    Holders(Vec<Hold>),
+    /// Also the epoch of the view that has started at the sender's member, as in [`Has`](Self::Has).
+    Holders(Vec<Hold>, Option<u64>),
     /// `None`: the request waits.
     Acquire(Result<Option<Hold>, LeaseError>),
     /// Number, ticket and outcome of each wait; `None` if the sender is unknown.
     Outcomes(Option<Vec<(u64, u64, WaitOutcome)>>),
     Disposed,
     Table(Option<TableChunk>),
+    Enqueued(Result<Enqueued, LeaseError>),
+    Turn(Result<Turn, LeaseError>),
 }
 
 /// Whether a lease lives at a daemon.
@@ -107,7 +117,7 @@ pub(super) struct TableChunk {
 pub(super) enum ChunkKind {
     /// A page; more locks follow this name, if any.
     Page(Option<String>),
-    /// The changes.
+    /// The changes since the requested numbers.
     Changes,
     /// Nothing: the requested changes have been dropped, and the whole table must be read again.
     Unknown,

@@ -11,7 +11,9 @@
 //! | `operations` | operations on leases, and their results |
 //! | `messages` | the messages between daemons about leases |
 //! | `lease` | one lease |
+//! | `enqueue`, `turns` | entries that stay in the queue without a request, for etcd's client-side recipes |
 //! | `adoption` | leases that outlive their daemon |
+//! | `detached` | holds of named owners, without a client |
 //! | `local_leases`, `local_wait` | the leases that live here, and the waits for their locks |
 //! | `receipt` | a granted hold whose client has not received the reply yet |
 //! | `peers` | requests to other daemons |
@@ -21,6 +23,8 @@
 
 mod adoption;
 mod cluster_watcher;
+mod detached;
+mod enqueue;
 #[cfg(test)]
 pub(crate) mod golden;
 mod id;
@@ -33,13 +37,15 @@ mod operations;
 mod outgoing_waits;
 mod peers;
 mod receipt;
+mod turns;
 mod watch_table;
 
-pub(crate) use cluster_watcher::{Watch, WatchedLock};
+pub(crate) use cluster_watcher::{HoldersSummary, Watch, WatchedLock};
 pub use id::LeaseId;
 pub use operations::{
-    CallerIdentity, Hold, HoldLoss, HoldRef, HoldRequest, LeaseError, LeaseOperation, LeaseState,
-    LeaseSummary, LeaseTerms, OperationReply, Protocol, Slot, key,
+    CallerIdentity, DetachedHold, DetachedOperation, DetachedReply, Enqueued, Hold, HoldLoss, HoldRef,
+    HoldRequest, LeaseError, LeaseOperation, LeaseState, LeaseSummary, LeaseTerms, OperationReply, Protocol,
+    Slot, Turn, key,
 };
 pub(crate) use receipt::{DeliveryReceipt, Granted, PendingDelivery};
 
@@ -70,6 +76,15 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 const SEARCH_PAUSE: Duration = Duration::from_millis(50);
 /// Number of attempts to reserve an id that another request reserves at the same time.
 const RESERVATION_ATTEMPTS: u32 = 5;
+
+/// The place of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    At(MemberId),
+    /// A daemon is about to create it.
+    Reserved,
+    Nowhere,
+}
 
 /// All leases of the cluster, as seen from one daemon.
 pub struct Leases {
@@ -138,8 +153,8 @@ impl Leases {
         for attempt in 0..RESERVATION_ATTEMPTS {
             match self.local.reserve(id) {
                 Ok(reserved) => {
-                    // A concurrent request for the same id has also reserved it before it asks, so at least one of the
-                    // two sees the other.
+                    // A concurrent request for the same id has also reserved it before it queries the others, so at
+                    // least one of the two sees the other.
                     let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
                     let presence = |reply| {
                         if let DaemonReply::Has(presence, _) = reply {
@@ -173,9 +188,6 @@ impl Leases {
         id: LeaseId,
         op: LeaseOperation,
     ) -> Result<OperationReply, LeaseError> {
-        if self.local.find(id).is_some() {
-            return self.perform_here(identity, id, op).await;
-        }
         let there = |to: MemberId| {
             let (identity, op) = (identity.clone(), op.clone());
             async move {
@@ -185,10 +197,7 @@ impl Leases {
                 }
             }
         };
-        match self.at_home_of(id, there).await? {
-            Some(reply) => Ok(reply),
-            None => self.perform_here(identity, id, op).await,
-        }
+        self.at_home_of(id, || self.perform_here(identity, id, op.clone()), there).await
     }
 
     /// Performs an operation on a lease that lives here. If it changes what is recorded, the reply waits for the record: it
@@ -200,21 +209,41 @@ impl Leases {
         op: LeaseOperation,
     ) -> Result<OperationReply, LeaseError> {
         let lease = self.local.find(id).ok_or(LeaseError::NoSuchLease(id))?;
-        let releases = matches!(op, LeaseOperation::Release(..) | LeaseOperation::Revoke);
+        let finds = matches!(op, LeaseOperation::Detached(DetachedOperation::Find { .. }));
+        let leaves = matches!(op, LeaseOperation::Detached(DetachedOperation::Leave));
+        let releases = match &op {
+            LeaseOperation::Release(..) | LeaseOperation::Revoke => true,
+            LeaseOperation::Detached(op) => {
+                !matches!(op, DetachedOperation::Find { .. } | DetachedOperation::KeepAlive)
+            }
+            _ => false,
+        };
         let reply = self.local.perform(identity, id, op)?;
+        if finds {
+            return self.recorded_detached(&lease).await.map(OperationReply::Detached);
+        }
         let written = async {
             if releases {
                 lease.member.releases_done().await;
             }
-            if let OperationReply::Set(hold) = &reply
-                && let Some(recorded) = lease.recorded(hold.number)
-            {
+            let changed = match &reply {
+                OperationReply::Set(hold) => Some(hold.number),
+                OperationReply::Detached(DetachedReply { hold: Some(found), .. }) if leaves => {
+                    Some(found.hold.number)
+                }
+                _ => None,
+            };
+            if let Some(recorded) = changed.and_then(|number| lease.recorded(number)) {
                 recorded.await;
             }
         };
-        // A member that cannot write now will do so later, or has lost the hold.
-        let _ = tokio::time::timeout(RECORD_TIMEOUT, written).await;
-        Ok(reply)
+        // Without the record, a daemon that adopts the lease would still have the hold, or its former value.
+        match tokio::time::timeout(self.peers.adoption_timeout(), written).await {
+            Ok(()) => Ok(reply),
+            Err(_) => Err(LeaseError::Unavailable(String::from(
+                "the change is not recorded yet, since the members cannot decide at the moment: repeat the request",
+            ))),
+        }
     }
 
     /// Waits for a lock by a lease, at the daemon where the lease lives. Dropping the future gives up its position in
@@ -225,14 +254,9 @@ impl Leases {
         id: LeaseId,
         request: HoldRequest,
     ) -> Result<Granted, LeaseError> {
-        if self.local.find(id).is_some() {
-            return self.local.acquire(identity, id, &request)?.granted().await;
-        }
+        let here = || async { self.local.acquire(identity, id, &request)?.granted().await };
         let there = |to: MemberId| self.outgoing.acquire(to, identity.clone(), id, request.clone());
-        match self.at_home_of(id, there).await? {
-            Some(granted) => Ok(granted),
-            None => self.local.acquire(identity, id, &request)?.granted().await,
-        }
+        self.at_home_of(id, here, there).await
     }
 
     /// Waits for a lock by a new lease that lives here and ends with the hold. A repeated request finds the lease of
@@ -271,52 +295,92 @@ impl Leases {
         self.single_holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `ask` with the daemon where a lease lives. Returns `None` if this daemon has adopted the lease meanwhile.
-    async fn at_home_of<T, F>(
+    /// Runs `here` or `there` at the daemon where a lease lives. The lease may move to another daemon meanwhile, so "no
+    /// such lease" is the answer only if a search finds the lease nowhere.
+    ///
+    /// For example, a keep-alive reaches a daemon that leaves its cluster. The daemon still has the lease, but another
+    /// member has adopted its holds: `here` fails, the search waits for the view without this member, and `there` renews
+    /// the lease at the daemon that has adopted it.
+    async fn at_home_of<T, H, F>(
         &self,
         id: LeaseId,
-        ask: impl Fn(MemberId) -> F,
-    ) -> Result<Option<T>, LeaseError>
+        here: impl Fn() -> H,
+        there: impl Fn(MemberId) -> F,
+    ) -> Result<T, LeaseError>
     where
+        H: Future<Output = Result<T, LeaseError>>,
         F: Future<Output = Result<T, LeaseError>>,
     {
-        let likely = self.homes().get(&id).copied().unwrap_or(id.member());
-        if self.peers.is_other(likely) {
-            match ask(likely).await {
-                Err(LeaseError::NoSuchLease(_)) => {}
-                done => return done.map(Some),
+        let until = Instant::now() + self.peers.adoption_timeout();
+        let mut home = self.likely_home(id);
+        loop {
+            let done = match home {
+                Some(home) if home == self.peers.me() => here().await,
+                Some(home) => there(home).await,
+                None => Err(LeaseError::NoSuchLease(id)),
+            };
+            if !matches!(done, Err(LeaseError::NoSuchLease(_))) || Instant::now() >= until {
+                return done;
             }
-        }
-        self.homes().remove(&id);
-        let at = self.search(id).await?;
-        if at == self.peers.me() {
-            return Ok(None);
-        }
-        {
-            let mut homes = self.homes();
-            if homes.len() >= MOST_REMEMBERED_HOMES {
-                homes.clear();
+            if home.is_some() {
+                self.homes().remove(&id);
+                // The daemon that was queried may list a lease for a moment that it has ended or handed over.
+                tokio::task::yield_now().await;
             }
-            homes.insert(id, at);
+            let found = self.search(id).await?;
+            if self.peers.is_other(found) {
+                self.remember_home(id, found);
+            }
+            home = Some(found);
         }
-        ask(at).await.map(Some)
     }
 
-    /// Searches for the daemon where a lease lives. A daemon that adopts leases knows them once a view has started at its
-    /// member, so a lease does not exist if no daemon has it while all members of the view are in the same one.
+    /// The daemon that probably has a lease; `None` if a search has to find it.
+    fn likely_home(&self, id: LeaseId) -> Option<MemberId> {
+        if self.local.find(id).is_some() {
+            return Some(self.peers.me());
+        }
+        let likely = self.homes().get(&id).copied().unwrap_or(id.member());
+        self.peers.is_other(likely).then_some(likely)
+    }
+
+    fn remember_home(&self, id: LeaseId, home: MemberId) {
+        let mut homes = self.homes();
+        if homes.len() >= MOST_REMEMBERED_HOMES {
+            homes.clear();
+        }
+        homes.insert(id, home);
+    }
+
+    /// Searches for the daemon where a lease lives.
     async fn search(&self, id: LeaseId) -> Result<MemberId, LeaseError> {
+        match self.search_reserved(id).await? {
+            Place::At(home) => Ok(home),
+            Place::Reserved | Place::Nowhere => Err(LeaseError::NoSuchLease(id)),
+        }
+    }
+
+    /// Searches for the daemon where a lease lives, or is about to be created. A daemon that adopts leases knows them once
+    /// a view has started at its member, so a lease does not exist if no daemon has it while all members of the view are in
+    /// the same one.
+    async fn search_reserved(&self, id: LeaseId) -> Result<Place, LeaseError> {
         let until = Instant::now() + self.peers.adoption_timeout();
         loop {
             let view = self.peers.member.status().view;
             if self.local.find(id).is_some() {
-                return Ok(self.peers.me());
+                return Ok(Place::At(self.peers.me()));
             }
             let found = self.peers.broadcast(|| DaemonRequest::Has(id)).await;
-            let is_there = |(_, reply): &&(MemberId, DaemonReply)| {
-                matches!(reply, DaemonReply::Has(LeasePresence::Present, _))
+            let with = |expected: LeasePresence| {
+                let is_so =
+                    move |reply: &DaemonReply| matches!(reply, DaemonReply::Has(is, _) if *is == expected);
+                found.iter().find(|(_, reply)| is_so(reply)).map(|(at, _)| *at)
             };
-            if let Some((at, _)) = found.iter().find(is_there) {
-                return Ok(*at);
+            if let Some(home) = with(LeasePresence::Present) {
+                return Ok(Place::At(home));
+            }
+            if with(LeasePresence::Reserved).is_some() {
+                return Ok(Place::Reserved);
             }
             let absent_in = |node: &Node, epoch: u64| {
                 node.id == self.peers.me()
@@ -325,7 +389,7 @@ impl Leases {
                     })
             };
             if view.is_some_and(|view| view.members.iter().all(|node| absent_in(node, view.epoch))) {
-                return Err(LeaseError::NoSuchLease(id));
+                return Ok(Place::Nowhere);
             }
             if Instant::now() + SEARCH_PAUSE >= until {
                 if let Some(not_serving) = self.peers.member.not_serving() {
@@ -361,7 +425,7 @@ impl Leases {
         let others = self.peers.broadcast(|| DaemonRequest::Holders(String::from(lock))).await;
         let mut holds = self.local.holds_on(lock);
         for (_, reply) in others {
-            if let DaemonReply::Holders(others) = reply {
+            if let DaemonReply::Holders(others, _) = reply {
                 holds.extend(others);
             }
         }
@@ -379,22 +443,39 @@ impl Leases {
         self.local.follow_rights();
     }
 
+    /// The epoch of the view that has started at this daemon's member. Read BEFORE the leases: one that this daemon adopts
+    /// with a later view is found in that view.
+    fn epoch(&self) -> Option<u64> {
+        self.peers.member.status().view.map(|view| view.epoch)
+    }
+
     async fn reply_to(self: Arc<Self>, from: MemberId, request: DaemonRequest) -> DaemonReply {
         match request {
             DaemonRequest::Perform(identity, id, op) => {
                 DaemonReply::Performed(self.perform_here(&identity, id, op).await)
             }
             DaemonRequest::Has(id) => {
-                // The view first: a lease that this daemon adopts with a later one is found in that one.
-                let epoch = self.peers.member.status().view.map(|view| view.epoch);
+                let epoch = self.epoch();
                 DaemonReply::Has(self.local.presence(id), epoch)
             }
             DaemonRequest::List => DaemonReply::List(self.local.list()),
-            DaemonRequest::Holders(lock) => DaemonReply::Holders(self.local.holds_on(&lock)),
+            DaemonRequest::Holders(lock) => {
+                let epoch = self.epoch();
+                self.local.adopt_pending();
+                DaemonReply::Holders(self.local.holds_on(&lock), epoch)
+            }
             DaemonRequest::Acquire { wait: wait_id, identity, lease, request } => {
                 let wait = || self.local.acquire(&identity, lease, &request);
                 DaemonReply::Acquire(self.incoming.acquire(&self.local, from, wait_id, &identity, wait))
             }
+            DaemonRequest::Join { wait: wait_id, identity, lease, lock } => {
+                let wait = || self.local.join(&identity, lease, &lock);
+                DaemonReply::Acquire(self.incoming.acquire(&self.local, from, wait_id, &identity, wait))
+            }
+            DaemonRequest::Enqueue { identity, lease, request } => {
+                DaemonReply::Enqueued(self.local.enqueue(&identity, lease, &request).await)
+            }
+            DaemonRequest::Turn { lease, lock } => DaemonReply::Turn(self.local.turn(lease, &lock)),
             DaemonRequest::Dispose { incarnation, dispositions } => {
                 self.incoming.dispose(&self.local, incarnation, &dispositions);
                 DaemonReply::Disposed
@@ -420,7 +501,7 @@ impl QueryHandler for Leases {
         Box::pin(async move {
             // A request that cannot be decoded comes from a daemon of another version: the empty reply reports that.
             let (Some(me), Some(request)) = (me, peers::decode(&request)) else { return Vec::new() };
-            // Dropping this future aborts the task: the asking daemon no longer waits for the reply.
+            // Dropping this future aborts the task: the requesting daemon no longer waits for the reply.
             let mut task = JoinSet::new();
             task.spawn_on(async move { peers::encode(&me.reply_to(from, request).await) }, &runtime);
             task.join_next().await.and_then(Result::ok).unwrap_or_default()

@@ -11,8 +11,10 @@ use std::time::Duration;
 pub enum Protocol {
     /// JSON over HTTP.
     Http,
-    /// etcd's gRPC.
+    /// etcd's API over gRPC.
     Etcd,
+    /// The native protocol, for detached holds: its sessions belong to the member.
+    Native,
 }
 
 impl Protocol {
@@ -21,6 +23,7 @@ impl Protocol {
         match self {
             Self::Http => "http",
             Self::Etcd => "etcd",
+            Self::Native => "native",
         }
     }
 }
@@ -49,6 +52,9 @@ pub struct LeaseTerms {
     pub one_hold: bool,
     /// Losing a hold ends the lease. etcd's clients are only notified of the end of their lease.
     pub ends_with_loss: bool,
+    /// The lease belongs to a named owner. Its hold lasts until a deadline without renewals, and beyond it for `ttl` after
+    /// each keep-alive of the process that works under it; 0 if there is none.
+    pub detached: bool,
 }
 
 /// Distinguishes the holds of a lease on one lock. Requests with the same slot share one hold.
@@ -58,6 +64,9 @@ pub enum Slot {
     Only,
     /// The client's id of the request.
     Request(String),
+    /// A random number: the request was for a key of etcd's API that is a lock by itself. Each such request has a hold of
+    /// its own.
+    Key(u64),
 }
 
 /// A request for a lock.
@@ -67,7 +76,7 @@ pub struct HoldRequest {
     pub lock: String,
     /// The slot of the hold within the lease.
     pub slot: Slot,
-    /// The mode.
+    /// The mode in which the lock is requested.
     pub mode: LockMode,
     /// The timeout; `None`: no timeout.
     pub timeout: Option<Duration>,
@@ -77,6 +86,9 @@ pub struct HoldRequest {
     pub value: Vec<u8>,
     /// The trace id of the request in the logs.
     pub trace: String,
+    /// For a detached lease: the time from the grant to its deadline. If the lease holds the lock already, its deadline
+    /// moves to this time from now.
+    pub lasts: Option<Duration>,
 }
 
 /// Identifies a hold of a lease.
@@ -101,21 +113,70 @@ pub enum LeaseOperation {
     Release(HoldRef, Option<u64>),
     /// Changes the value of a hold, if it still has that fence.
     SetValue {
-        /// The hold.
+        /// The hold whose value changes.
         which: HoldRef,
-        /// Its fence.
+        /// The fence that the hold must still have.
         fence: u64,
         /// The new value.
         value: Vec<u8>,
     },
     /// Withdraws the claim of one request to a hold; it is released unless another request has a claim to it.
     Abandon(u64),
+    /// An operation on the hold of a detached lease.
+    Detached(DetachedOperation),
+}
+
+/// An operation on a detached hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DetachedOperation {
+    /// Reads the hold. With a duration, first moves the deadline to that time from now.
+    Find {
+        /// The time from now to the new deadline.
+        lasts: Option<Duration>,
+    },
+    /// Releases the hold for its owner, unless a process still works under it.
+    Release,
+    /// Keeps the hold alive for the process that works under it.
+    KeepAlive,
+    /// The process has ended its work: the hold lasts until its deadline, and ends now if that has passed.
+    Leave,
+    /// The process gives the hold back at once.
+    Discard,
+    /// Withdraws the claim of a request whose caller has given up; the hold is released unless another request has a
+    /// claim to it.
+    Withdraw,
+}
+
+/// A detached hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DetachedHold {
+    /// The hold of the lease.
+    pub hold: Hold,
+    /// The mode of the hold.
+    pub mode: LockMode,
+    /// The owner's name.
+    pub owner: String,
+    /// The time until its deadline.
+    pub left: Duration,
+    /// The deadline in milliseconds of Unix time, by the clock of the daemon.
+    pub until_ms: u64,
+}
+
+/// The result of an operation on a detached hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DetachedReply {
+    /// The hold; `None` if there is none (any more).
+    pub hold: Option<DetachedHold>,
+    /// Whether the operation has ended the hold, or the work of its process.
+    pub released: bool,
+    /// The reason why a process has lost the hold.
+    pub lost: Option<String>,
 }
 
 /// A hold of a lock by a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// The lease.
+    /// The id of the lease.
     pub lease: LeaseId,
     /// Its number within the lease.
     pub number: u64,
@@ -133,13 +194,35 @@ pub struct Hold {
     pub version: u64,
     /// The fence that was drawn for the last change of the value; at first that of the grant.
     pub revision: u64,
+    /// Whether its key in etcd's API is the lock's name alone.
+    pub bare: bool,
 }
 
 impl Hold {
     /// Its key in etcd's API.
     pub fn key(&self) -> Vec<u8> {
-        key(&self.lock, self.lease)
+        if self.bare { self.lock.clone().into_bytes() } else { key(&self.lock, self.lease) }
     }
+}
+
+/// The place of a lease in the queue of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Turn {
+    /// It neither holds the lock nor has an entry that stays in the queue.
+    Absent,
+    /// It has an entry in the queue.
+    Waiting,
+    /// It holds the lock.
+    Held(Hold),
+}
+
+/// The result of a request that stays in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enqueued {
+    /// Whether the request has created the entry.
+    pub new: bool,
+    /// The place of the lease.
+    pub turn: Turn,
 }
 
 /// The key of a lease's hold of a lock in etcd's API.
@@ -154,14 +237,14 @@ pub struct HoldLoss {
     pub number: u64,
     /// The lock's name.
     pub lock: String,
-    /// The reason.
+    /// The reason for the loss.
     pub why: String,
 }
 
 /// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseState {
-    /// The lease.
+    /// The id of the lease.
     pub lease: LeaseId,
     /// The remaining time.
     pub left: Duration,
@@ -191,12 +274,14 @@ pub enum OperationReply {
     Released(Option<u64>),
     /// The hold with its new value.
     Set(Hold),
+    /// The result of an operation on a detached hold.
+    Detached(DetachedReply),
 }
 
 /// A lease in a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LeaseSummary {
-    /// The lease.
+    /// The id of the lease.
     pub lease: LeaseId,
     /// The name of the token that created it.
     pub token_name: String,
@@ -230,7 +315,7 @@ pub enum LeaseError {
     LimitExceeded {
         /// The description of the limit.
         what: String,
-        /// Its value.
+        /// The value of the limit.
         limit: u64,
     },
     /// The time to live is too long.

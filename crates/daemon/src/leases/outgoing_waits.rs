@@ -1,8 +1,8 @@
 //! Waits of this daemon's clients for locks by leases that live at other daemons.
 //!
 //! This daemon sends one request to the other daemon, the lease's home, which replies at once if the lock is granted
-//! immediately. After that, one long poll at a time to each home asks for the outcomes of all waits there. The cost
-//! is thus one request at a time, independent of the number of waits.
+//! immediately. After that, one long poll at a time to each home requests the outcomes of all waits there. The cost is
+//! thus one request at a time, independent of the number of waits.
 //!
 //! No hold is left without a client. Each wait has a ticket, and each ticket ends with a *disposition*: the hold was
 //! delivered to the client, or it is unwanted. The home keeps a granted hold under its ticket until it receives the
@@ -88,7 +88,40 @@ impl OutgoingWaits {
         to: MemberId,
         identity: CallerIdentity,
         lease: LeaseId,
-        request: HoldRequest,
+        mut request: HoldRequest,
+    ) -> Result<Granted, LeaseError> {
+        self.refuse_without_lease(to, &request)?;
+        let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let message = |wait| {
+            // A repeated request has the remaining time.
+            request.timeout =
+                deadline.map(|at| at.saturating_duration_since(Instant::now())).or(request.timeout);
+            DaemonRequest::Acquire { wait, identity: identity.clone(), lease, request: request.clone() }
+        };
+        self.open(to, lease, message).await
+    }
+
+    /// Waits for the outcome of an entry that stays in the queue, by a lease that lives at `to`.
+    pub async fn join(
+        self: &Arc<Self>,
+        to: MemberId,
+        identity: CallerIdentity,
+        lease: LeaseId,
+        lock: String,
+    ) -> Result<Granted, LeaseError> {
+        let message = |wait| {
+            let (identity, lock) = (identity.clone(), lock.clone());
+            DaemonRequest::Join { wait, identity, lease, lock }
+        };
+        self.open(to, lease, message).await
+    }
+
+    /// Opens a ticket for a request, and waits for its outcome.
+    async fn open(
+        self: &Arc<Self>,
+        to: MemberId,
+        lease: LeaseId,
+        message: impl FnMut(WaitId) -> DaemonRequest,
     ) -> Result<Granted, LeaseError> {
         let wait =
             WaitId { incarnation: self.incarnation, ticket: self.next.fetch_add(1, Ordering::Relaxed) };
@@ -98,7 +131,7 @@ impl OutgoingWaits {
             ticket: wait.ticket,
             disposition: Some(Disposition::Unwanted),
         };
-        match self.wait(to, wait, identity, lease, request).await {
+        match self.wait(to, wait, message).await {
             Ok(hold) => Ok(Granted { hold, receipt: DeliveryReceipt::remote(open_ticket) }),
             Err(Failed::AtHome(error)) => {
                 // The home has reported that there is no hold, so the ticket needs no disposition.
@@ -119,18 +152,12 @@ impl OutgoingWaits {
         self: &Arc<Self>,
         to: MemberId,
         wait: WaitId,
-        identity: CallerIdentity,
-        lease: LeaseId,
-        mut request: HoldRequest,
+        mut message: impl FnMut(WaitId) -> DaemonRequest,
     ) -> Result<super::operations::Hold, Failed> {
-        self.refuse_without_lease(to, &request)?;
-        let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             // Register before sending: the poll may deliver the outcome before the reply arrives.
             let receiver = self.register(to, wait.ticket);
-            let message =
-                DaemonRequest::Acquire { wait, identity: identity.clone(), lease, request: request.clone() };
-            let reply = self.peers.send(to, &message).await.map_err(Failed::NoReply)?;
+            let reply = self.peers.send(to, &message(wait)).await.map_err(Failed::NoReply)?;
             match reply {
                 DaemonReply::Acquire(Ok(Some(hold))) => {
                     self.take(to, wait.ticket);
@@ -144,21 +171,20 @@ impl OutgoingWaits {
             self.start_polling(to);
             match receiver.await {
                 Ok(outcome) => return outcome.map_err(Failed::AtHome),
-                // The home no longer knows the wait: repeat the request with the remaining time.
+                // The home no longer knows the wait: repeat the request.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
-            request.timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         }
     }
 
     /// Rejects a non-blocking request at once if this member has no lease and no connection to the lease's home.
-    fn refuse_without_lease(&self, to: MemberId, request: &HoldRequest) -> Result<(), Failed> {
+    fn refuse_without_lease(&self, to: MemberId, request: &HoldRequest) -> Result<(), LeaseError> {
         let non_blocking = request.timeout.is_some_and(|timeout| timeout.is_zero());
         if non_blocking
             && !self.peers.member.is_connected(to)
             && let Some(trouble) = self.peers.member.not_serving()
         {
-            return Err(Failed::AtHome(LeaseError::MemberHasNoLease(trouble.to_string())));
+            return Err(LeaseError::MemberHasNoLease(trouble.to_string()));
         }
         Ok(())
     }
@@ -253,7 +279,7 @@ impl OutgoingWaits {
         home.tickets.remove(&ticket);
         home.dispositions.push((ticket, disposition));
         drop(all);
-        // At the end of the process there may be no runtime any more. The home then notices the missing polls.
+        // At the end of the process there may be no runtime any more. The home then detects the missing polls.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let waits = self.clone();
             runtime.spawn(async move {

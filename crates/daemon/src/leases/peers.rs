@@ -96,9 +96,11 @@ impl Peers {
             };
             if Instant::now() + PAUSE >= until() || self.is_gone(to) {
                 let lease = match request {
-                    DaemonRequest::Perform(_, lease, _) | DaemonRequest::Acquire { lease, .. } => {
-                        Some(*lease)
-                    }
+                    DaemonRequest::Perform(_, lease, _)
+                    | DaemonRequest::Acquire { lease, .. }
+                    | DaemonRequest::Enqueue { lease, .. }
+                    | DaemonRequest::Turn { lease, .. }
+                    | DaemonRequest::Join { lease, .. } => Some(*lease),
                     _ => None,
                 };
                 return Err(lease.filter(|_| self.is_gone(to)).map_or(failed, LeaseError::NoSuchLease));

@@ -1,7 +1,8 @@
 //! The table of all watched locks, with a version for each lock.
 
+use super::id::LeaseId;
 use super::operations::Hold;
-use crate::listing::LockView;
+use crate::listing::{LockView, Party};
 use lockkeeper_cluster::{LockStatus, MemberId, Node};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -22,6 +23,23 @@ impl WatchedLock {
     fn new(view: LockView) -> Arc<Self> {
         Arc::new(Self { view, encoded: OnceLock::new() })
     }
+}
+
+/// A summary of the holders of a lock, to detect changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HoldersSummary {
+    /// The highest fence of its holders; 0 for permits, `None` without holders.
+    pub fence: Option<u64>,
+    /// The newest hold by a lease.
+    pub hold: Option<HoldSummary>,
+}
+
+/// A summary of a hold by a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldSummary {
+    pub lease: LeaseId,
+    /// The fence of its last change.
+    pub revision: u64,
 }
 
 /// The state of a lock at one member.
@@ -82,6 +100,18 @@ impl WatchTable {
     /// lock's use.
     pub fn has_forgotten_since(&self, seen: u64, began: u64) -> bool {
         seen < self.forgotten && began < self.forgotten
+    }
+
+    /// A summary of the holders of a lock.
+    pub fn summary(&self, lock: &str) -> HoldersSummary {
+        let Some(entry) = self.locks.get(lock) else { return HoldersSummary::default() };
+        let fence = |party: &Party| party.who.fence.map_or(0, |fence| fence.number());
+        let holds = entry.rows.values().flat_map(|row| &row.holds);
+        let newest = holds.max_by_key(|hold| (hold.fence, hold.version));
+        HoldersSummary {
+            fence: entry.shown.view.holders.iter().map(fence).max(),
+            hold: newest.map(|hold| HoldSummary { lease: hold.lease, revision: hold.revision }),
+        }
     }
 
     /// The newest hold of a lock by a lease.
@@ -187,6 +217,8 @@ mod tests {
             fence: None,
             for_ns: 0,
             since_ms: 0,
+            detached_until_ms: None,
+            in_jeopardy: false,
         };
         let holders = holders.iter().map(who).collect();
         let status = LockStatus { lock: LockName::new(name), holders, waiters: Vec::new(), left_out: 0 };

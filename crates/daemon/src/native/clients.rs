@@ -91,7 +91,7 @@ struct State {
     open: BTreeMap<(u64, u64), OpenRequest>,
 }
 
-/// One client.
+/// A client of the native protocol, over all its connections.
 pub(crate) struct Client {
     service: Arc<ClientService>,
     /// The name under which quotas count its usage.
@@ -153,7 +153,12 @@ impl Client {
             member.handle_client_message(self.session(session), ToMember::Release { number });
         }
         for ((session, number), lock) in held {
-            member.revoke_here(&lock, Acquisition { session: self.session(session), number });
+            let acquisition = Acquisition { session: self.session(session), number };
+            member.revoke_here(
+                &lock,
+                acquisition,
+                "the daemon, because the token does not allow it any more",
+            );
         }
         member.flush();
     }
@@ -337,6 +342,7 @@ impl Client {
             ToClient::Alive { .. }
             | ToClient::Recall { .. }
             | ToClient::Recorded { .. }
+            | ToClient::RevokedBy { .. }
             | ToClient::Resumed { .. } => {}
             ToClient::Granted { number, fence, delegated_entries: more, .. } => {
                 if let Some(open) = state.open.get_mut(&(session.number, *number))
@@ -505,7 +511,7 @@ impl Clients {
         self.service.context.member.flush();
     }
 
-    /// Forgets clients that have been disconnected for at least `after`: their sessions have ended.
+    /// Drops clients that have been disconnected for at least `after`: their sessions have ended.
     pub(crate) fn forget(&self, after: Duration) {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         clients.retain(|_, client| {

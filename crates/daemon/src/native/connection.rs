@@ -225,6 +225,7 @@ impl Connection {
             ToDaemon::Query(number, ask) => {
                 self.queries.begin(self.clients.service().clone(), self.client.clone(), number, ask);
             }
+            ToDaemon::Cancel(number) => self.queries.cancel(&self.client, number),
         }
     }
 }

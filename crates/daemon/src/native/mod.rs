@@ -2,6 +2,7 @@
 
 mod clients;
 mod connection;
+mod detached;
 mod queries;
 
 pub use clients::Clients;

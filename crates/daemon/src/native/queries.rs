@@ -2,6 +2,7 @@
 
 use super::NATIVE;
 use super::clients::Client;
+use super::detached;
 use crate::access::{Denied, Principal};
 use crate::client_service::ClientService;
 use crate::leases::{LeaseError, Watch};
@@ -14,8 +15,9 @@ use lockkeeper_member::{BadText, check_name};
 use lockkeeper_session::protocol::{
     DaemonQuery, DaemonReply, FromDaemon, LONGEST_FROM_DAEMON, LockLine, ParticipantLine,
 };
+use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 /// Maximum number of queries of one connection in progress.
@@ -28,11 +30,21 @@ const PAGE_BYTES: usize = 1 << 20;
 pub(super) struct Queries {
     tasks: JoinSet<()>,
     watches: bool,
+    /// The requests for detached holds in progress, by the number of the query.
+    holds: HashMap<u64, AbortHandle>,
 }
 
 impl Queries {
     pub fn new() -> Self {
-        Self { tasks: JoinSet::new(), watches: false }
+        Self { tasks: JoinSet::new(), watches: false, holds: HashMap::new() }
+    }
+
+    /// Ends a request for a detached hold, and answers it. A hold that was granted and not reported is given up.
+    pub fn cancel(&mut self, client: &Client, number: u64) {
+        if let Some(task) = self.holds.remove(&number).filter(|task| !task.is_finished()) {
+            task.abort();
+            client.send(FromDaemon::Reply(number, DaemonReply::Refused(String::from("it was cancelled"))));
+        }
     }
 
     /// Starts notifying the client of changes.
@@ -62,6 +74,11 @@ impl Queries {
             }
             DaemonQuery::LocksPage { prefix, after, limit } => {
                 self.tasks.spawn(list(service, client, number, ListQuery::Page { prefix, after, limit }));
+            }
+            DaemonQuery::HoldAs(request) => {
+                self.holds.retain(|_, task| !task.is_finished());
+                let task = self.tasks.spawn(detached::hold_as(service, client, number, request));
+                self.holds.insert(number, task);
             }
             ask => {
                 self.tasks.spawn(async move {
@@ -207,7 +224,12 @@ async fn reply_to(
         }
         DaemonQuery::Locks(_) => DaemonReply::Locks(Vec::new()),
         // Handled in `begin`.
-        DaemonQuery::Watch | DaemonQuery::LocksPage { .. } => DaemonReply::Done,
+        DaemonQuery::Watch | DaemonQuery::LocksPage { .. } | DaemonQuery::HoldAs(_) => DaemonReply::Done,
+        DaemonQuery::Detached { lock, owner, command } => {
+            is_name(&lock)?;
+            may(detached::action(&command), &lock)?;
+            detached::command(service, client, &lock, &owner, command).await?
+        }
         DaemonQuery::Cluster => {
             may(Action::Cluster, "")?;
             DaemonReply::Cluster(listing::cluster(&context.member))

@@ -1,7 +1,7 @@
 //! The daemons' audit logs, compared with the records of their clients.
 
 use lockkeeper_testbed::follow::LineFollower;
-use lockkeeper_testbed::history::{Hold, HoldMode};
+use lockkeeper_testbed::history::{Hold, LockMode};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl Audit {
                 .any(|&kill| (hold.entered_ns..hold.entered_ns + UNWRITTEN_NS).contains(&kill))
         };
         let shared: BTreeSet<&str> =
-            holds.iter().filter(|hold| hold.how == HoldMode::Shared).map(|hold| hold.lock.as_str()).collect();
+            holds.iter().filter(|hold| hold.how == LockMode::Shared).map(|hold| hold.lock.as_str()).collect();
         for ((lock, fence), whos) in &self.grants {
             if whos.len() > 1 && !shared.contains(lock.as_str()) {
                 faults.push(format!("`{lock}`: {} were granted the fence {fence}", whos.join(" and ")));
@@ -123,10 +123,10 @@ impl Audit {
             let Hold { who, lock, how, fence, .. } = hold;
             let granted = self.grants.get(&(lock.clone(), *fence)).map_or(&[][..], Vec::as_slice);
             match how {
-                HoldMode::Permit(_) if excused(hold) => {}
-                HoldMode::Permit(_) => *permits.entry((lock.clone(), who.clone())).or_default() += 1,
-                HoldMode::Shared if granted.contains(who) => {}
-                HoldMode::Alone if granted == [who.clone()] => {}
+                LockMode::Permit { .. } if excused(hold) => {}
+                LockMode::Permit { .. } => *permits.entry((lock.clone(), who.clone())).or_default() += 1,
+                LockMode::Shared if granted.contains(who) => {}
+                LockMode::Exclusive if granted == [who.clone()] => {}
                 _ if granted.is_empty() && excused(hold) => {}
                 _ => faults.push(format!("`{lock}`: {who} had the fence {fence}, granted to {granted:?}")),
             }
@@ -141,8 +141,8 @@ impl Audit {
     }
 }
 
-/// Checks that the judge rejects forged logs. Writes into an empty directory.
-pub fn the_judge_sees_forgeries(directory: &Path) {
+/// Checks that the comparison rejects forged logs. Writes into an empty directory.
+pub fn assert_forged_logs_are_found(directory: &Path) {
     let mut runs = 0;
     let mut judged = |lines: &[&str], holds: &[Hold], kill: Option<u64>| {
         runs += 1;
@@ -165,7 +165,7 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
         lost_ns: None,
     };
     let granted = r#"{"what":"grant","by":"http","who":"a","lock":"l","fence":5}"#;
-    let alone = |who: &str, fence| hold(who, HoldMode::Alone, fence);
+    let alone = |who: &str, fence| hold(who, LockMode::Exclusive, fence);
     assert_eq!(judged(&[granted], &[alone("a", 5)], None), 0);
     assert_eq!(judged(&[granted], &[alone("a", 6)], None), 1, "never granted");
     assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to another client");
@@ -178,14 +178,15 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
         1,
         "set aside, and given to another"
     );
-    let reads = hold("a", HoldMode::Shared, 5);
+    let reads = hold("a", LockMode::Shared, 5);
     assert_eq!(judged(&[granted, granted], &[reads.clone(), reads.clone()], None), 0, "readers have one");
     assert_eq!(judged(&[granted, granted], &[reads, alone("a", 5)], None), 1, "a writer has another");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(UNWRITTEN_NS)), 0, "written too late");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(9)), 1, "no kill shortly after the grant");
     assert_eq!(judged(&[r#"{"what":"refuse","by":"http","who":"a"}"#], &[], None), 1, "no reason");
     assert_eq!(judged(&["{"], &[], None), 1, "incomplete, though no daemon was killed");
-    let (permit, granted) = (hold("a", HoldMode::Permit(2), 0), r#"{"what":"grant","who":"a","lock":"l"}"#);
+    let (permit, granted) =
+        (hold("a", LockMode::Permit { of: 2 }, 0), r#"{"what":"grant","who":"a","lock":"l"}"#);
     assert_eq!(judged(&[granted, granted], &[permit.clone(), permit.clone()], None), 0);
     assert_eq!(judged(&[granted], &[permit.clone(), permit], None), 1, "a permit too many");
 }

@@ -1,6 +1,6 @@
 //! The cluster under test: its certificates, tokens, configurations and processes.
 
-use crate::clients::{Kind, PREFIX, held_long};
+use crate::clients::{Kind, PREFIX};
 use crate::operator;
 use lockkeeper_cluster::{Authority, JoinToken, MemberId, authority};
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
@@ -15,22 +15,22 @@ pub const LEAVE_TIMEOUT_S: u64 = 3;
 
 /// A process that is started repeatedly.
 pub struct Process {
-    /// Its name.
+    /// The name of the process.
     pub name: String,
     /// The host on which it runs.
     pub host: u32,
     running: Option<Child>,
     /// Number of times it was started.
-    pub lives: u32,
+    pub starts: u32,
 }
 
 impl Process {
     fn new(name: String, host: u32) -> Self {
-        Self { name, host, running: None, lives: 0 }
+        Self { name, host, running: None, starts: 0 }
     }
 
     fn start(&mut self, mut command: Command) {
-        self.lives += 1;
+        self.starts += 1;
         self.running = Some(command.stdin(Stdio::null()).spawn().expect("a process starts"));
     }
 
@@ -136,8 +136,8 @@ impl Cluster {
     }
 
     /// The file in which clients record their actions.
-    pub fn story(&self) -> PathBuf {
-        self.directory.join("story")
+    pub fn history(&self) -> PathBuf {
+        self.directory.join("history")
     }
 
     fn command(&self, host: u32) -> Command {
@@ -161,19 +161,20 @@ impl Cluster {
         command.status().expect("a process starts")
     }
 
-    /// The lock that a client holds for long: one for clients of all kinds, each on another host.
-    pub fn long(&self, place: usize) -> String {
+    /// The group of a client, whose members share the locks that they hold for long: clients of all kinds, each on
+    /// another host.
+    fn group(&self, place: usize) -> String {
         let (host, kind) = (place / Kind::ALL.len(), place % Kind::ALL.len());
-        held_long(&((host + kind) % (self.daemons.len() + 1)).to_string())
+        ((host + kind) % (self.daemons.len() + 1)).to_string()
     }
 
     pub fn start_client(&mut self, place: usize) {
         let (kind, client) = &self.clients[place];
         let mut command = self.command(client.host);
-        let story = self.story().join(format!("{}-{}.jsonl", client.name, client.lives));
-        let seed = self.seed ^ ((place as u64) << 32) ^ u64::from(client.lives);
+        let history = self.history().join(format!("{}-{}.jsonl", client.name, client.starts));
+        let seed = self.seed ^ ((place as u64) << 32) ^ u64::from(client.starts);
         command.args(["client", kind.name(), &client.name, &secret(&client.name)]);
-        command.arg(self.authority()).arg(story).arg(seed.to_string()).arg(self.long(place));
+        command.arg(self.authority()).arg(history).arg(seed.to_string()).arg(self.group(place));
         // Each client begins with another daemon.
         let daemons = (0..self.daemons.len()).map(|n| (place + n) % self.daemons.len());
         command.args(daemons.map(|n| address(self.daemons[n].host)));

@@ -8,7 +8,16 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Longer than the defaults, since many processes share few cores here.
 pub fn times() -> Times {
-    Times::default().times(2)
+    slower(2)
+}
+
+/// Times for a slower network: all of them are multiplied by `factor`, and leases by twice as much, because a leave takes
+/// a large part of a lease on a slow machine.
+pub fn slower(factor: u32) -> Times {
+    let mut times = Times::default().times(factor);
+    times.lease *= 2;
+    times.longest_lease *= 2;
+    times
 }
 
 /// `daemon CONFIGURATION`: runs until it is killed or receives SIGTERM, which makes it leave.

@@ -6,11 +6,11 @@
 //! ```sh
 //! cargo test -p lockkeeper-daemon --test daemons                     # every fault once
 //! cargo test -p lockkeeper-daemon --test daemons -- --soak 10        # ten minutes of random faults
-//! cargo test -p lockkeeper-daemon --test daemons -- --seed 7         # another order of things
+//! cargo test -p lockkeeper-daemon --test daemons -- --seed 7         # another order of faults
 //! ```
 //!
 //! It needs root, for the namespaces, and `ip` and `nft`. Each client process records its actions as they happen. All
-//! records are read as one story, which must satisfy mutual exclusion with increasing fences. Every hold must be in
+//! records are read as one history, which must satisfy mutual exclusion with increasing fences. Every hold must be in
 //! the daemons' audit logs. After every fault all clients must make progress again.
 
 mod audit;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let mut run = Run::start(options.members, options.seed);
     run.every_client_enters("at the start");
     run.every_daemon_serves();
-    options.go_through(&Fault::ALL, |fault| run.suffer(fault));
+    options.go_through(&Fault::ALL, |fault| run.inject(fault));
     run.finish();
     ExitCode::SUCCESS
 }

@@ -1,8 +1,8 @@
 //! The attacks of the hostile tenant. Each one runs for a given time, with the tenant's own token, in a process of
 //! its own.
 //!
-//! An attack is contained if it reaches nothing that belongs to other tenants. The judge observes whether it harms
-//! them.
+//! An attack is contained if it reaches nothing that belongs to other tenants. The parent process observes whether it
+//! harms them.
 
 use crate::client::{self, Native, ask, bytes, connect, get, http2, post, pour};
 use crate::cluster::{Ports, TENANTS, secret};
@@ -36,7 +36,7 @@ pub enum Attack {
     ZeroWindow,
     /// Opens connections and sends nothing.
     Idle,
-    /// Creates sessions.
+    /// Creates as many sessions as it can.
     ManySessions,
     /// Uses up lock names.
     Names,
@@ -80,7 +80,7 @@ impl Attack {
     }
 }
 
-/// The attacker.
+/// The state of the attacking process.
 struct Attacker {
     until: Instant,
     ports: Vec<Ports>,

@@ -19,7 +19,7 @@ pub fn secret(tenant: usize) -> String {
     format!("lk_tenant-{tenant}")
 }
 
-/// The token of the operator, with which the judge lists all locks.
+/// The token of the operator, with which the parent process lists all locks.
 pub const OPERATOR: &str = "lk_operator";
 
 /// The ports of one daemon.
@@ -30,7 +30,7 @@ pub struct Ports {
     pub http: u16,
 }
 
-/// The daemons.
+/// The daemons of the cluster, as processes.
 pub struct Cluster {
     daemons: Vec<Child>,
     pub ports: Vec<Ports>,

@@ -7,8 +7,8 @@
 //! cargo test --release -p lockkeeper-daemon --test hostile_tenant -- --soak 5  # five minutes, checks latencies, too
 //! ```
 //!
-//! Daemons and the attacker are separate processes. The attacker runs at the lowest priority, as if it had a machine
-//! of its own: it takes what the daemons spend on it, not the core on which they run.
+//! Daemons and the attacker are separate processes. The attacker runs at the lowest priority, as if it had a machine of
+//! its own: it uses only the time that the daemons spend on its requests, not the core on which they run.
 //!
 //! | module | contents |
 //! |---|---|

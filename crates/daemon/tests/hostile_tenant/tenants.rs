@@ -39,9 +39,9 @@ struct Notes {
 }
 
 #[derive(Clone, Default)]
-struct Notebook(Arc<Mutex<Notes>>);
+struct SharedNotes(Arc<Mutex<Notes>>);
 
-impl Notebook {
+impl SharedNotes {
     fn lock(&self) -> MutexGuard<'_, Notes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +73,7 @@ impl Notebook {
 
 /// All well-behaved tenants.
 pub struct Tenants {
-    notebook: Notebook,
+    shared_notes: SharedNotes,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -81,7 +81,7 @@ pub struct Tenants {
 impl Tenants {
     /// Starts all tenants; each has its long hold when this returns.
     pub async fn start(cluster: &Cluster) -> Self {
-        let (notebook, stop) = (Notebook::default(), watch::Sender::new(false));
+        let (shared_notes, stop) = (SharedNotes::default(), watch::Sender::new(false));
         let mut tasks = JoinSet::new();
         for tenant in 1..TENANTS {
             let ports = cluster.ports[tenant % cluster.ports.len()].clone();
@@ -92,23 +92,23 @@ impl Tenants {
             };
             let long = client.acquire(&format!("t{tenant}/long")).await.expect("no other client requests it");
             for task in 0..TASKS {
-                let (notebook, client, stop) = (notebook.clone(), client.clone(), stop.subscribe());
-                tasks.spawn(async move { take_turns(&notebook, &client, tenant, task, stop).await });
+                let (shared_notes, client, stop) = (shared_notes.clone(), client.clone(), stop.subscribe());
+                tasks.spawn(async move { take_turns(&shared_notes, &client, tenant, task, stop).await });
             }
-            let (notebook, stop) = (notebook.clone(), stop.subscribe());
-            tasks.spawn(hold_on(notebook, client, long, tenant, stop));
+            let (shared_notes, stop) = (shared_notes.clone(), stop.subscribe());
+            tasks.spawn(hold_on(shared_notes, client, long, tenant, stop));
         }
-        Self { notebook, stop, tasks }
+        Self { shared_notes, stop, tasks }
     }
 
     /// Begins a phase.
     pub fn begin(&self) {
-        self.notebook.lock().latencies.clear();
+        self.shared_notes.lock().latencies.clear();
     }
 
     /// The measurements since the phase began.
     pub fn measured(&self) -> Measured {
-        let mut latencies = std::mem::take(&mut self.notebook.lock().latencies);
+        let mut latencies = std::mem::take(&mut self.shared_notes.lock().latencies);
         latencies.sort_unstable();
         let at = |part: f64| {
             let place = (latencies.len() as f64 * part) as usize;
@@ -119,7 +119,7 @@ impl Tenants {
 
     /// The failures since the previous call.
     pub fn failures(&self) -> Vec<String> {
-        std::mem::take(&mut self.notebook.lock().failures)
+        std::mem::take(&mut self.shared_notes.lock().failures)
     }
 
     /// The acquisitions of the tenants' holds, as an operator sees them.
@@ -156,7 +156,7 @@ async fn native(tenant: usize, ports: &Ports) -> Lockkeeper {
 
 /// Holds one lock from the beginning to the end.
 async fn hold_on(
-    notebook: Notebook,
+    shared_notes: SharedNotes,
     client: Client,
     long: Held,
     tenant: usize,
@@ -164,7 +164,7 @@ async fn hold_on(
 ) {
     while !*stop.borrow_and_update() {
         if let Err(why) = client.check(&long).await {
-            notebook.fails(format!("tenant {tenant} lost its long hold: {why}"));
+            shared_notes.fails(format!("tenant {tenant} lost its long hold: {why}"));
             return;
         }
         tokio::select! {
@@ -173,12 +173,12 @@ async fn hold_on(
         }
     }
     if let Err(why) = client.release(long).await {
-        notebook.fails(format!("tenant {tenant} lost its long hold: {why}"));
+        shared_notes.fails(format!("tenant {tenant} lost its long hold: {why}"));
     }
 }
 
 async fn take_turns(
-    notebook: &Notebook,
+    shared_notes: &SharedNotes,
     client: &Client,
     tenant: usize,
     task: usize,
@@ -194,15 +194,15 @@ async fn take_turns(
         let held = if new { client.acquire_alone(&lock).await } else { client.acquire(&lock).await };
         match held {
             Err(why) => {
-                notebook.fails(format!("tenant {tenant} cannot acquire {lock}: {why}"));
+                shared_notes.fails(format!("tenant {tenant} cannot acquire {lock}: {why}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Ok(held) => {
-                notebook.enters(&lock, held.fence(), asked.elapsed());
+                shared_notes.enters(&lock, held.fence(), asked.elapsed());
                 tokio::task::yield_now().await;
-                notebook.leaves(&lock);
+                shared_notes.leaves(&lock);
                 if let Err(why) = client.release(held).await {
-                    notebook.fails(format!("tenant {tenant} lost {lock}: {why}"));
+                    shared_notes.fails(format!("tenant {tenant} lost {lock}: {why}"));
                 }
             }
         }

@@ -63,6 +63,7 @@ pub struct Plan {
 pub struct Daemons {
     pub all: Vec<Daemon>,
     pub directory: TempDir,
+    configs: Vec<Config>,
 }
 
 fn any() -> SocketAddr {
@@ -86,7 +87,7 @@ impl Daemons {
             std::fs::write(file("tokens"), tokens).expect("written");
         }
         let join_token = JoinToken::random().expect("random");
-        let mut all = Vec::new();
+        let (mut all, mut configs) = (Vec::new(), Vec::new());
         for (&id, &listen) in all_members.keys().zip(&addresses) {
             let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
             member.first_members.clone_from(&all_members);
@@ -99,6 +100,7 @@ impl Daemons {
             config.audit = Some(file("audit"));
             config.limits = plan.limits.clone();
             config.leave_timeout = Duration::ZERO;
+            configs.push(config.clone());
             let start = Daemon::start(config);
             let daemon = match &plan.elsewhere {
                 Some((place, runtime)) if *place == all.len() => {
@@ -108,7 +110,15 @@ impl Daemons {
             };
             all.push(daemon.expect("it starts"));
         }
-        for daemon in &all {
+        let daemons = Self { all, directory, configs };
+        daemons.serve().await;
+        daemons
+    }
+
+    /// Waits until all daemons are in the view and serve.
+    async fn serve(&self) {
+        let all = &self.all;
+        for daemon in all {
             let mut changes = daemon.member().status_changes();
             let joined = async {
                 while daemon.member().status().view.is_none_or(|view| view.members.len() != all.len()) {
@@ -118,7 +128,17 @@ impl Daemons {
             };
             soon("all members in the view", joined).await;
         }
-        Self { all, directory }
+    }
+
+    /// Stops all daemons as in a crash, and starts them again with their disks.
+    pub async fn restart_all(&mut self) {
+        for daemon in self.all.drain(..) {
+            daemon.stop().await;
+        }
+        for config in &self.configs {
+            self.all.push(Daemon::start(config.clone()).await.expect("it starts"));
+        }
+        self.serve().await;
     }
 
     pub fn address(&self, place: usize) -> SocketAddr {
@@ -142,7 +162,7 @@ impl Daemons {
     }
 }
 
-/// A response.
+/// A response of a daemon.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -203,6 +223,13 @@ pub async fn post(address: SocketAddr, path: &str, body: Value) -> Answer {
 
 pub async fn delete(address: SocketAddr, path: &str) -> Answer {
     soon(path, ask(address, request("DELETE", path, None))).await
+}
+
+/// Sends a request with a token.
+pub async fn post_as(address: SocketAddr, token: &str, path: &str, body: Value) -> Answer {
+    let mut asked = request("POST", path, Some(&body));
+    asked.headers_mut().insert("authorization", format!("Bearer {token}").parse().expect("text"));
+    soon(path, ask(address, asked)).await
 }
 
 /// Creates a session.

@@ -1,9 +1,9 @@
 //! A client of etcd's API: a lease at one daemon, and a new one at another daemon when that fails.
 
-use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
+use super::{ANSWER, Daemons, LockClient, Validity, WAIT};
 use lockkeeper_daemon::HTTP_PORT;
 use lockkeeper_etcd_api as pb;
-use lockkeeper_testbed::history::{HoldMode, now_ns};
+use lockkeeper_testbed::history::{LockMode, now_ns};
 use pb::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
 };
@@ -16,15 +16,19 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
+/// The pause before a failed renewal is repeated.
+const PAUSE: Duration = Duration::from_millis(50);
+
 pub struct Etcd {
     daemons: Daemons,
     authority: Certificate,
+    ttl: Duration,
     /// The index of the current daemon.
     at: usize,
     connection: Option<(Grpc<Channel>, i64)>,
 }
 
-/// A hold.
+/// A hold at the client, with what the client needs to release it.
 pub struct Held {
     lease: i64,
     key: Vec<u8>,
@@ -40,9 +44,9 @@ async fn in_time<T>(within: Duration, answer: impl Future<Output = Result<T, Sta
 }
 
 impl Etcd {
-    pub fn new(daemons: &Daemons) -> Self {
-        let pem = std::fs::read(&daemons.authority).expect("the judge wrote it");
-        Self { daemons: daemons.clone(), authority: Certificate::from_pem(pem), at: 0, connection: None }
+    pub fn new(daemons: &Daemons, ttl: Duration) -> Self {
+        let pem = std::fs::read(&daemons.authority).expect("the test wrote it");
+        Self { daemons: daemons.clone(), authority: Certificate::from_pem(pem), ttl, at: 0, connection: None }
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
@@ -64,18 +68,23 @@ impl Etcd {
         Ok(answer.into_inner())
     }
 
-    /// A connection with a lease.
-    async fn connect(&mut self) -> Result<(Grpc<Channel>, i64), String> {
-        if let Some(connection) = &self.connection {
-            return Ok(connection.clone());
-        }
+    /// A connection to the current daemon.
+    async fn dial(&self) -> Result<Grpc<Channel>, String> {
         let uri = format!("https://{}:{HTTP_PORT}", self.daemons.addresses[self.at]);
         let tls = ClientTlsConfig::new().ca_certificate(self.authority.clone());
         let endpoint = Endpoint::from_shared(uri).and_then(|endpoint| endpoint.tls_config(tls));
         let endpoint = endpoint.map_err(text_of)?.connect_timeout(ANSWER);
         let channel = timeout(ANSWER, endpoint.connect()).await.map_err(text_of)?.map_err(text_of)?;
-        let grpc = Grpc::new(channel);
-        let wanted = LeaseGrantRequest { ttl: TTL.as_secs() as i64, id: 0 };
+        Ok(Grpc::new(channel))
+    }
+
+    /// A connection with a lease.
+    async fn connect(&mut self) -> Result<(Grpc<Channel>, i64), String> {
+        if let Some(connection) = &self.connection {
+            return Ok(connection.clone());
+        }
+        let grpc = self.dial().await?;
+        let wanted = LeaseGrantRequest { ttl: self.ttl.as_secs() as i64, id: 0 };
         let granted = self.unary(&grpc, "/etcdserverpb.Lease/LeaseGrant", wanted);
         let granted: LeaseGrantResponse = in_time(ANSWER, granted).await?;
         Ok(self.connection.insert((grpc, granted.id)).clone())
@@ -96,13 +105,25 @@ impl Etcd {
         Ok(alive.ttl > 0)
     }
 
+    /// Renews a lease through the current daemon; returns whether the lease exists.
+    async fn renew(&mut self, lease: i64) -> Result<bool, String> {
+        let grpc = match &self.connection {
+            Some((grpc, at)) if *at == lease => grpc.clone(),
+            _ => {
+                let grpc = self.dial().await?;
+                self.connection.insert((grpc, lease)).0.clone()
+            }
+        };
+        self.keep_alive(&grpc, lease).await
+    }
+
     async fn try_acquire(&mut self, lock: &str) -> Result<Held, String> {
         let (grpc, lease) = self.connect().await?;
         let wanted = LockRequest { name: lock.into(), lease };
         let locked = self.unary(&grpc, "/v3lockpb.Lock/Lock", wanted);
         let alive = async {
             loop {
-                tokio::time::sleep(TTL / 4).await;
+                tokio::time::sleep(super::TTL / 4).await;
                 match self.keep_alive(&grpc, lease).await {
                     Ok(true) => {}
                     Ok(false) => return String::from("the lease is over"),
@@ -125,11 +146,11 @@ impl Etcd {
     }
 }
 
-impl Asks for Etcd {
+impl LockClient for Etcd {
     type Held = Held;
 
-    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
-        assert_eq!(how, HoldMode::Alone, "etcd's API knows nothing else");
+    async fn acquire(&mut self, lock: &str, how: LockMode) -> Result<Held, String> {
+        assert_eq!(how, LockMode::Exclusive, "etcd's API knows nothing else");
         let held = self.try_acquire(lock).await;
         if held.is_err() {
             self.move_on();
@@ -141,25 +162,25 @@ impl Asks for Etcd {
         held.fence
     }
 
-    /// A keep-alive only shows that the lease existed when the request was sent. Its time to live is no promise about
-    /// its holds: a daemon that dies or is partitioned loses its leases when the lease of its member ends. Beyond
-    /// that only the revision protects.
-    async fn sure(&mut self, held: &Held) -> Sure {
-        let sent_ns = now_ns();
-        let Some((grpc, lease)) = self.connection.clone().filter(|&(_, lease)| lease == held.lease) else {
-            return Sure::AsBefore;
-        };
-        match self.keep_alive(&grpc, lease).await {
-            Ok(true) => Sure::UntilNs(sent_ns),
-            Ok(false) => Sure::Lost,
-            Err(_) => {
-                self.move_on();
-                Sure::AsBefore
+    /// A keep-alive only shows that the lease existed when the request was sent: before its holds are recorded, its time
+    /// to live is no promise about them. Beyond that only the revision protects.
+    async fn validity(&mut self, held: &Held) -> Validity {
+        // Any daemon renews the lease, so a client repeats a renewal at the next one: a daemon that has left refuses
+        // connections, and one whose member has no lease while the view changes asks for a repetition.
+        let until_ns = now_ns() + ANSWER.as_nanos() as u64;
+        while now_ns() < until_ns {
+            let sent_ns = now_ns();
+            match self.renew(held.lease).await {
+                Ok(true) => return Validity::UntilNs(sent_ns),
+                Ok(false) => return Validity::Lost,
+                Err(_) => self.move_on(),
             }
+            tokio::time::sleep(PAUSE).await;
         }
+        Validity::AsBefore
     }
 
-    async fn wander(&mut self) {
+    async fn switch_daemon(&mut self) {
         self.move_on();
     }
 

@@ -1,13 +1,13 @@
 //! A client of the JSON API: a session at one daemon, and a new one at another daemon when that fails.
 
-use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
+use super::{ANSWER, Daemons, LockClient, Validity, WAIT};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use lockkeeper_daemon::HTTP_PORT;
-use lockkeeper_testbed::history::{HoldMode, now_ns};
+use lockkeeper_testbed::history::{LockMode, now_ns};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,11 @@ pub struct Http {
     /// The index of the current daemon.
     at: usize,
     connection: Option<SendRequest<Full<Bytes>>>,
+    ttl: Duration,
     session: Option<String>,
 }
 
-/// A hold.
+/// A hold at the client, with what the client needs to release it.
 pub struct Held {
     lock: String,
     hold: String,
@@ -37,17 +38,17 @@ pub struct Held {
 }
 
 impl Http {
-    pub fn new(daemons: &Daemons) -> Self {
+    pub fn new(daemons: &Daemons, ttl: Duration) -> Self {
         let mut roots = RootCertStore::empty();
-        let authority = CertificateDer::from_pem_file(&daemons.authority).expect("the judge wrote it");
-        roots.add(authority).expect("the judge wrote it");
+        let authority = CertificateDer::from_pem_file(&daemons.authority).expect("the test wrote it");
+        roots.add(authority).expect("the test wrote it");
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("ring has them")
             .with_root_certificates(roots)
             .with_no_client_auth();
         let tls = TlsConnector::from(Arc::new(tls));
-        Self { daemons: daemons.clone(), tls, at: 0, connection: None, session: None }
+        Self { daemons: daemons.clone(), tls, at: 0, connection: None, ttl, session: None }
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
@@ -99,20 +100,22 @@ impl Http {
         if let Some(session) = &self.session {
             return Ok(session.clone());
         }
-        let ttl = json!({ "ttl_ms": TTL.as_millis() as u64 });
+        let ttl = json!({ "ttl_ms": self.ttl.as_millis() as u64 });
         let made = self.ask(Method::POST, "/v1/sessions", ttl, ANSWER).await?;
         let session = made["session"].as_str().ok_or("no session in the answer")?;
         Ok(self.session.insert(session.to_owned()).clone())
     }
 
-    async fn try_acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
+    async fn try_acquire(&mut self, lock: &str, how: LockMode) -> Result<Held, String> {
         let session = self.session().await?;
-        let wait_ms = (TTL / 2).as_millis() as u64;
+        let wait_ms = (super::TTL / 2).as_millis() as u64;
         let mut body = json!({ "session": session, "wait_ms": wait_ms });
         match how {
-            HoldMode::Alone => body["mode"] = "exclusive".into(),
-            HoldMode::Shared => body["mode"] = "shared".into(),
-            HoldMode::Permit(permits) => (body["mode"], body["permits"]) = ("permit".into(), permits.into()),
+            LockMode::Exclusive => body["mode"] = "exclusive".into(),
+            LockMode::Shared => body["mode"] = "shared".into(),
+            LockMode::Permit { of: permits } => {
+                (body["mode"], body["permits"]) = ("permit".into(), permits.into())
+            }
         }
         let path = format!("/v1/locks/{}/acquire", lock.replace('/', "%2F"));
         let held = self.ask(Method::POST, &path, body, WAIT).await?;
@@ -128,14 +131,14 @@ impl Http {
     }
 }
 
-impl Asks for Http {
+impl LockClient for Http {
     type Held = Held;
 
-    fn can(&self, _how: HoldMode) -> bool {
+    fn can(&self, _how: LockMode) -> bool {
         true
     }
 
-    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Held, String> {
+    async fn acquire(&mut self, lock: &str, how: LockMode) -> Result<Held, String> {
         let held = self.try_acquire(lock, how).await;
         if held.is_err() {
             self.move_on();
@@ -148,25 +151,25 @@ impl Asks for Http {
     }
 
     /// The promise in a response counts from the time of the request.
-    async fn sure(&mut self, held: &Held) -> Sure {
+    async fn validity(&mut self, held: &Held) -> Validity {
         let sent_ns = now_ns();
         let path = format!("/v1/sessions/{}/keep-alive", held.session);
         let alive = match self.ask(Method::POST, &path, json!({}), ANSWER).await {
             Ok(alive) => alive,
             Err(why) => {
                 self.move_on();
-                return if why.contains("no_such_session") { Sure::Lost } else { Sure::AsBefore };
+                return if why.contains("no_such_session") { Validity::Lost } else { Validity::AsBefore };
             }
         };
         let lost =
             alive["lost"].as_array().is_none_or(|lost| lost.iter().any(|lost| lost["hold"] == *held.hold));
         match alive["valid_for_ms"].as_u64() {
-            Some(valid_for_ms) if !lost => Sure::UntilNs(sent_ns + valid_for_ms * 1_000_000),
-            _ => Sure::Lost,
+            Some(valid_for_ms) if !lost => Validity::UntilNs(sent_ns + valid_for_ms * 1_000_000),
+            _ => Validity::Lost,
         }
     }
 
-    async fn wander(&mut self) {
+    async fn switch_daemon(&mut self) {
         self.move_on();
     }
 

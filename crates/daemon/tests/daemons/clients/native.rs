@@ -1,15 +1,16 @@
 //! The Rust client: one connection for all clients of a process, until one of them switches to another daemon.
 
-use super::{Asks, Daemons, Sure, WAIT};
+use super::{Daemons, LockClient, Validity, WAIT};
 use lockkeeper::{Fence, Guard, Lockkeeper};
 use lockkeeper_daemon::CLIENTS_PORT;
-use lockkeeper_testbed::history::{HoldMode, now_ns};
+use lockkeeper_testbed::history::{LockMode, now_ns};
 use std::time::Duration;
 
 #[derive(Clone)]
 pub struct Native {
     url: String,
     locks: Lockkeeper,
+    ttl: Duration,
 }
 
 impl Native {
@@ -19,7 +20,12 @@ impl Native {
         let (token, authority) = (&daemons.token, daemons.authority.display());
         let url = format!("lockkeeper://token:{token}@{}?ca={authority}", hosts.join(","));
         let locks = open(&url).await;
-        Self { url, locks }
+        Self { url, locks, ttl: super::TTL }
+    }
+
+    /// The same connection, with requests for another time to live.
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        Self { ttl, ..self.clone() }
     }
 }
 
@@ -34,20 +40,20 @@ async fn open(url: &str) -> Lockkeeper {
     }
 }
 
-impl Asks for Native {
+impl LockClient for Native {
     type Held = Guard;
 
-    fn can(&self, _how: HoldMode) -> bool {
+    fn can(&self, _how: LockMode) -> bool {
         true
     }
 
-    async fn acquire(&mut self, lock: &str, how: HoldMode) -> Result<Guard, String> {
+    async fn acquire(&mut self, lock: &str, how: LockMode) -> Result<Guard, String> {
         let request = match how {
-            HoldMode::Alone => self.locks.mutex(lock),
-            HoldMode::Shared => self.locks.shared(lock),
-            HoldMode::Permit(permits) => self.locks.semaphore(lock, permits),
+            LockMode::Exclusive => self.locks.mutex(lock),
+            LockMode::Shared => self.locks.shared(lock),
+            LockMode::Permit { of: permits } => self.locks.semaphore(lock, permits),
         };
-        match request.acquire_within(WAIT).await {
+        match request.ttl(self.ttl).acquire_within(WAIT).await {
             Ok(Some(guard)) => Ok(guard),
             Ok(None) => Err(String::from("not in time")),
             Err(error) => Err(error.to_string()),
@@ -58,13 +64,13 @@ impl Asks for Native {
         held.fence().map_or(0, Fence::get)
     }
 
-    async fn sure(&mut self, held: &Guard) -> Sure {
+    async fn validity(&mut self, held: &Guard) -> Validity {
         // Read the clock first, so that the claimed time is rather too short.
         let until_ns = now_ns() + u64::try_from(held.valid_for().as_nanos()).unwrap_or(0);
-        if held.is_valid() { Sure::UntilNs(until_ns) } else { Sure::Lost }
+        if held.is_valid() { Validity::UntilNs(until_ns) } else { Validity::Lost }
     }
 
-    async fn wander(&mut self) {
+    async fn switch_daemon(&mut self) {
         self.locks = open(&self.url).await;
     }
 

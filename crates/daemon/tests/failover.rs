@@ -59,13 +59,13 @@ impl std::io::Write for Log {
 }
 
 /// A proxy to a daemon that can be closed and opened again.
-struct Way {
+struct Proxy {
     address: SocketAddr,
     open: Arc<watch::Sender<bool>>,
     passing: Arc<watch::Sender<usize>>,
 }
 
-impl Way {
+impl Proxy {
     async fn to(daemon: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -146,7 +146,7 @@ async fn request_repeated_at_another_daemon_is_withdrawn_at_the_first() {
     let in_the_way = other.mutex("wanted").acquire().await.expect("it is free");
 
     // The client holds one lock, so that its session continues, and waits for another.
-    let (first, second) = (Way::to(one).await, Way::to(two).await);
+    let (first, second) = (Proxy::to(one).await, Proxy::to(two).await);
     let url = format!("lockkeeper://{},{}?in-order", first.address, second.address);
     let client = soon("a connection", Lockkeeper::open(&url)).await.expect("it serves");
     first.has(1).await;
@@ -194,6 +194,7 @@ async fn session_above_the_limit_is_refused_without_endless_retries() {
         panic!("a second session")
     };
     assert!(refused.to_string().contains("at most 1 sessions"), "{refused}");
+    assert!(matches!(refused, lockkeeper::Error::LimitExceeded { .. }), "{refused:?}");
     // Once the first session has ended, there is room.
     held.release().await.expect("it was held");
     drop(first);

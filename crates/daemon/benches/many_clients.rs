@@ -2,8 +2,8 @@
 //! and the time to serve all clients that reconnect at once after the daemon was killed.
 //!
 //! ```sh
-//! cargo bench -p lockkeeper-daemon --bench crowd            # 10,000 clients
-//! cargo bench -p lockkeeper-daemon --bench crowd -- 1000    # fewer
+//! cargo bench -p lockkeeper-daemon --bench many_clients            # 10,000 clients
+//! cargo bench -p lockkeeper-daemon --bench many_clients -- 1000    # fewer
 //! ```
 //!
 //! The daemon is a separate process; the clients are connections of this one, each with a session that is kept alive.
@@ -90,7 +90,7 @@ impl Drop for Server {
 }
 
 /// The state that all clients share.
-struct Crowd {
+struct SharedState {
     alive: AtomicU64,
     granted: AtomicU64,
     notified: AtomicU64,
@@ -99,7 +99,7 @@ struct Crowd {
     leave: AtomicU64,
 }
 
-impl Crowd {
+impl SharedState {
     fn new() -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         let (ask, release) = (watch::Sender::new(()), Notify::new());
@@ -118,17 +118,17 @@ async fn measure(count: u64) {
     let server = Server::start(data.path(), 0);
     let (address, empty) = (server.address, server.memory());
     let began = Instant::now();
-    let crowd = gather(address, count).await;
+    let state = gather(address, count).await;
     let with_sessions = server.memory();
     println!("{count} clients connected, each with a session, in {:.1} s", began.elapsed().as_secs_f64());
     println!("  {:.0} bytes of the daemon's memory for each", (with_sessions - empty) / count as f64);
 
-    crowd.ask.send_replace(());
-    until(|| crowd.granted.load(Ordering::Relaxed) == 1).await;
+    state.ask.send_replace(());
+    until(|| state.granted.load(Ordering::Relaxed) == 1).await;
     // A connection keeps its messages in order: once two further keep-alives of every client are answered, all
     // requests have arrived.
-    let alive = crowd.alive.load(Ordering::Relaxed);
-    until(|| crowd.alive.load(Ordering::Relaxed) >= alive + 2 * count).await;
+    let alive = state.alive.load(Ordering::Relaxed);
+    until(|| state.alive.load(Ordering::Relaxed) >= alive + 2 * count).await;
     let with_waiters = server.memory();
     println!("one holds a lock, {} wait for it", count - 1);
     println!(
@@ -136,17 +136,17 @@ async fn measure(count: u64) {
         (with_waiters - with_sessions) / count as f64
     );
 
-    let notified = crowd.notified.load(Ordering::Relaxed);
+    let notified = state.notified.load(Ordering::Relaxed);
     let mut handoffs = Vec::new();
     for entry in 2..=101 {
         let began = Instant::now();
-        crowd.release.notify_one();
-        until(|| crowd.granted.load(Ordering::Relaxed) == entry).await;
+        state.release.notify_one();
+        until(|| state.granted.load(Ordering::Relaxed) == entry).await;
         handoffs.push(began.elapsed());
     }
     handoffs.sort();
     // Each handoff sends a message to the previous holder and to the next one.
-    let woken = crowd.notified.load(Ordering::Relaxed) - notified;
+    let woken = state.notified.load(Ordering::Relaxed) - notified;
     println!(
         "100 handoffs: {woken} clients were notified: each time the one that left and the one that entered"
     );
@@ -156,7 +156,7 @@ async fn measure(count: u64) {
     );
     assert!(woken <= 200, "a handoff wakes one waiter");
 
-    crowd.leave.store(1, Ordering::Relaxed);
+    state.leave.store(1, Ordering::Relaxed);
     drop(server);
     let server = Server::start(data.path(), address.port());
     let began = Instant::now();
@@ -167,16 +167,16 @@ async fn measure(count: u64) {
 }
 
 /// Connects `count` clients and waits until each has a session.
-async fn gather(address: SocketAddr, count: u64) -> Arc<Crowd> {
-    let (crowd, dialling) = (Crowd::new(), Arc::new(Semaphore::new(512)));
+async fn gather(address: SocketAddr, count: u64) -> Arc<SharedState> {
+    let (state, dialling) = (SharedState::new(), Arc::new(Semaphore::new(512)));
     for number in 1..=count {
-        tokio::spawn(client(address, number, crowd.clone(), dialling.clone()));
+        tokio::spawn(client(address, number, state.clone(), dialling.clone()));
     }
-    until(|| crowd.alive.load(Ordering::Relaxed) >= count).await;
-    crowd
+    until(|| state.alive.load(Ordering::Relaxed) >= count).await;
+    state
 }
 
-async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: Arc<Semaphore>) {
+async fn client(address: SocketAddr, number: u64, state: Arc<SharedState>, dialling: Arc<Semaphore>) {
     let permit = dialling.acquire().await.unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut bytes = lockkeeper_session::protocol::opening().to_vec();
@@ -190,7 +190,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
     }
     drop(permit);
     let session = 1;
-    let mut asked = crowd.ask.subscribe();
+    let mut asked = state.ask.subscribe();
     let mut keep_alive = tokio::time::interval(Duration::from_secs(3));
     let (mut first, mut held) = (true, false);
     loop {
@@ -199,26 +199,26 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
             Ok(()) = asked.changed() => {
                 ToMember::Acquire { number: 1, settled: 1, request: LockRequest::exclusive(LockName::new("crowded")) }
             }
-            () = crowd.release.notified(), if held => {
+            () = state.release.notified(), if held => {
                 held = false;
                 ToMember::Release { number: 1 }
             }
             read = stream.read_buf(&mut frames.arrived) => {
-                if !matches!(read, Ok(1..)) || crowd.leave.load(Ordering::Relaxed) == 1 {
+                if !matches!(read, Ok(1..)) || state.leave.load(Ordering::Relaxed) == 1 {
                     return;
                 }
                 while let Some(message) = frames.take::<FromDaemon>().unwrap() {
                     match message {
                         FromDaemon::Session(_, ToClient::Alive { .. }) => {
-                            crowd.alive.fetch_add(1, Ordering::Relaxed);
+                            state.alive.fetch_add(1, Ordering::Relaxed);
                         }
                         FromDaemon::Session(_, ToClient::Granted { .. }) => {
                             held = true;
-                            crowd.notified.fetch_add(1, Ordering::Relaxed);
-                            crowd.granted.fetch_add(1, Ordering::Relaxed);
+                            state.notified.fetch_add(1, Ordering::Relaxed);
+                            state.granted.fetch_add(1, Ordering::Relaxed);
                         }
                         FromDaemon::Session(_, ToClient::Ended { .. }) => {
-                            crowd.notified.fetch_add(1, Ordering::Relaxed);
+                            state.notified.fetch_add(1, Ordering::Relaxed);
                         }
                         other => panic!("{other:?}"),
                     }
