@@ -10,8 +10,7 @@ use crate::{Error, LockName, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The default time to live of a hold that is not renewed; see [`Acquire::ttl`].
 const TTL: Duration = Duration::from_secs(10);
@@ -38,18 +37,28 @@ impl Lockkeeper {
     /// | `lockkeeper://a,b,c` | lockkeeper daemons (feature `cluster`); `lockkeeper:` is the local daemon |
     /// | `file:///var/lib/locks` | this machine only, no server |
     /// | `file:` | the same, in the user's state directory |
-    /// | `etcd://user:password@host:port,host:port/path` | an etcd cluster (feature `etcd`) |
+    /// | `etcd://user:password@host:port,host:port/path` | an etcd cluster (feature `etcd`); over TLS: `etcds://` |
     /// | `zookeeper://user:password@host:port,host:port/path` | a ZooKeeper ensemble (feature `zookeeper`) |
-    /// | `redis://user:password@host:6379/0` | one Redis server |
+    /// | `redis://user:password@host:6379/0` | one Redis server; over TLS: `rediss://` |
     /// | `redis://a,b,c` | several independent Redis servers: Redlock, without fences |
+    /// | `redis-sentinel://a,b,c/SERVICE` | the master of a service, according to Redis Sentinel; `rediss-sentinel://` |
+    /// | `redis-cluster://a,b,c` | a Redis Cluster; `rediss-cluster://` |
     /// | `postgres://user:password@host:5432/database` | PostgreSQL |
     ///
-    /// Each engine with a server has its own cargo feature.
+    /// Each engine with a server has its own cargo feature. With TLS, `?ca=FILE` names the certificate of the server's
+    /// authority (default: the system's authorities), and `?cert=FILE&key=FILE` the client's certificate. A password can
+    /// be in the file of `?password-file=FILE`, so that it does not show up in a list of processes.
     pub async fn open(url: impl Into<EngineUrl>) -> Result<Lockkeeper> {
         Ok(Lockkeeper { engine: engine::open(&url.into()).await?, reentrant: Reentrant::default() })
     }
 
-    /// The engine's name, as in its URL.
+    /// The locks of an engine that the application has made itself.
+    #[cfg(feature = "member")]
+    pub(crate) fn with_engine(engine: Arc<dyn Engine>) -> Lockkeeper {
+        Lockkeeper { engine, reentrant: Reentrant::default() }
+    }
+
+    /// The engine's name, as in its URL; `member` for a cluster member in this process.
     pub fn engine(&self) -> &'static str {
         self.engine.name()
     }
@@ -115,7 +124,7 @@ impl Lockkeeper {
     }
 
     pub(crate) fn not_supported(&self, feature: impl Into<String>) -> Error {
-        Error::NotSupported { engine: self.engine.name(), feature: feature.into() }
+        Error::Unsupported { engine: self.engine.name(), feature: feature.into() }
     }
 
     fn request(&self, name: impl Into<String>, mode: LockMode) -> Acquire {
@@ -140,6 +149,12 @@ impl std::fmt::Debug for Lockkeeper {
 
 /// A watch on all locks of an engine.
 pub struct Watch(Box<dyn Changes>);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
 
 impl Watch {
     /// Resolves when a lock may have changed since the watch began or since `changed` last resolved.
@@ -197,7 +212,7 @@ impl Acquire {
     /// several machines start at about the same time runs once.
     ///
     /// The time is stored before this request returns. A request that fails or is cancelled keeps nothing. Supported
-    /// by engines with [`Capabilities::at_least`]; the documentation of the engines says whose clock counts.
+    /// by engines with [`Capabilities::at_least`]; the documentation of the engines names the clock that counts.
     pub fn at_least(mut self, at_least: Duration) -> Self {
         self.at_least = Some(at_least);
         self
@@ -211,11 +226,7 @@ impl Acquire {
 
     /// Waits for the lock.
     pub async fn acquire(self) -> Result<Guard> {
-        match self.run(WhenBusy::Wait).await? {
-            Some(guard) => Ok(guard),
-            // Engines return `None` only for `WhenBusy::Try`.
-            None => Err(Error::BadOption("the engine returned without granting the lock".into())),
-        }
+        granted(self.run(WhenBusy::Wait).await?)
     }
 
     /// Acquires the lock if it is free now; `None` if it is not.
@@ -225,18 +236,12 @@ impl Acquire {
 
     /// Waits for the lock until a deadline; `None` if the deadline passes first.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
-        match has_passed(deadline) {
-            true => self.try_acquire().await,
-            false => wait_until(deadline, self.acquire()).await,
-        }
+        acquire_by(self, deadline, Self::acquire, Self::try_acquire).await
     }
 
     /// Waits for the lock for at most `timeout`; `None` after this timeout.
     pub async fn acquire_within(self, timeout: Duration) -> Result<Option<Guard>> {
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => self.acquire_by(deadline).await,
-            None => self.acquire().await.map(Some),
-        }
+        acquire_within(self, timeout, Self::acquire, Self::try_acquire).await
     }
 
     async fn run(self, when_busy: WhenBusy) -> Result<Option<Guard>> {
@@ -258,7 +263,7 @@ impl Acquire {
         if acquired.fence.is_none() && !mode.is_permit() && locks.capabilities().fence {
             let reason =
                 format!("it granted `{name}` without a fence, or with the fence 0; its data may be damaged");
-            return Err(Error::Unavailable { engine: locks.engine.name(), reason });
+            return Err(Error::unavailable(locks.engine.name(), reason));
         }
         if let Some(lasts) = at_least {
             acquired = keep(acquired, &name, Detach { owner: holder.clone(), lasts }).await?;
@@ -278,7 +283,7 @@ impl Acquire {
         let name = LockName::new(self.name.as_str())?;
         self.check()?;
         let (mode, ttl, tag) = (self.mode, self.ttl, tag(self.metadata));
-        Ok((self.locks, Request { name, mode, ttl, tag, at_least: self.at_least }))
+        Ok((self.locks, Request { name, mode, ttl, tag, at_least: self.at_least, hold_as: None }))
     }
 
     /// Rejects features that the engine does not support, and options out of range.
@@ -332,7 +337,7 @@ async fn keep(mut acquired: Acquired, name: &LockName, detach: Detach) -> Result
         return Ok(acquired);
     }
     let reason = match stored {
-        true => acquired.lease.lost().await.to_string(),
+        true => acquired.lease.lost().await,
         // Holder ids are unique: only a damaged store has one twice.
         false => "its id is in use by another hold".into(),
     };
@@ -340,19 +345,46 @@ async fn keep(mut acquired: Acquired, name: &LockName, detach: Detach) -> Result
     Err(Error::Lost { name: name.to_string(), reason })
 }
 
-/// Whether a deadline has passed. Such a request still makes one attempt, since a free lock is granted without a wait.
-pub(crate) fn has_passed(deadline: Instant) -> bool {
-    deadline <= Instant::now()
+/// The grant of a request that waits. Engines return `None` only for [`WhenBusy::Try`].
+pub(crate) fn granted<G>(grant: Option<G>) -> Result<G> {
+    grant.ok_or_else(|| Error::BadOption("the engine returned without granting the lock".into()))
 }
 
-/// Waits for a grant until a deadline; `None` if the deadline passes first.
-pub(crate) async fn wait_until<G>(
+/// Waits for a grant until a deadline; `None` if the deadline passes first. If it has passed already, one attempt is made,
+/// since a free lock is granted without a wait.
+pub(crate) async fn acquire_by<R, G, W, T>(
+    request: R,
     deadline: Instant,
-    acquire: impl Future<Output = Result<G>>,
-) -> Result<Option<G>> {
-    match tokio::time::timeout_at(deadline, acquire).await {
+    acquire: impl FnOnce(R) -> W,
+    try_acquire: impl FnOnce(R) -> T,
+) -> Result<Option<G>>
+where
+    W: Future<Output = Result<G>>,
+    T: Future<Output = Result<Option<G>>>,
+{
+    if deadline <= Instant::now() {
+        return try_acquire(request).await;
+    }
+    match tokio::time::timeout_at(deadline.into(), acquire(request)).await {
         Ok(granted) => granted.map(Some),
         Err(_) => Ok(None),
+    }
+}
+
+/// The same for a timeout. One that ends beyond the range of the clock does not limit the wait.
+pub(crate) async fn acquire_within<R, G, W, T>(
+    request: R,
+    timeout: Duration,
+    acquire: impl FnOnce(R) -> W,
+    try_acquire: impl FnOnce(R) -> T,
+) -> Result<Option<G>>
+where
+    W: Future<Output = Result<G>>,
+    T: Future<Output = Result<Option<G>>>,
+{
+    match Instant::now().checked_add(timeout) {
+        Some(deadline) => acquire_by(request, deadline, acquire, try_acquire).await,
+        None => acquire(request).await.map(Some),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Detached holds: holds of a named owner, without a living process.
 
-use crate::client::{Acquire, has_passed, wait_until};
+use crate::client::{Acquire, acquire_by, acquire_within, granted};
 use crate::engine::{Acquired, Detach, Request, WhenBusy};
 use crate::{Error, Fence, LockMode, LockName, Lockkeeper, Result};
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The longest time for which a lock can be kept without a process.
 const LASTS_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
@@ -47,7 +46,7 @@ pub struct DetachedHold {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let locks = lockkeeper::Lockkeeper::open(format!("file://{}", dir.path().display())).await?;
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// let two_hours = Duration::from_secs(7200);
 /// // At most two machines are down at a time.
 /// locks.semaphore("reboot", 2).hold_as("web-3", two_hours).acquire().await?;
@@ -71,11 +70,7 @@ impl HoldAs {
 
     /// Waits for the lock.
     pub async fn acquire(self) -> Result<DetachedHold> {
-        match self.run(WhenBusy::Wait).await? {
-            Some(hold) => Ok(hold),
-            // Engines return `None` only for `WhenBusy::Try`.
-            None => Err(Error::BadOption("the engine returned without granting the lock".into())),
-        }
+        granted(self.run(WhenBusy::Wait).await?)
     }
 
     /// Acquires the hold if the lock is free now, or the owner has it already; `None` otherwise.
@@ -85,25 +80,20 @@ impl HoldAs {
 
     /// Waits for the lock until a deadline; `None` if the deadline passes first.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<DetachedHold>> {
-        match has_passed(deadline) {
-            true => self.try_acquire().await,
-            false => wait_until(deadline, self.acquire()).await,
-        }
+        acquire_by(self, deadline, Self::acquire, Self::try_acquire).await
     }
 
     /// Waits for the lock for at most `timeout`; `None` after this timeout.
     pub async fn acquire_within(self, timeout: Duration) -> Result<Option<DetachedHold>> {
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => self.acquire_by(deadline).await,
-            None => self.acquire().await.map(Some),
-        }
+        acquire_within(self, timeout, Self::acquire, Self::try_acquire).await
     }
 
     async fn run(self, when_busy: WhenBusy) -> Result<Option<DetachedHold>> {
         let HoldAs { request, owner, lasts } = self;
         check_owner(&owner)?;
         check_duration(lasts)?;
-        let (locks, request) = request.into_request()?;
+        let (locks, mut request) = request.into_request()?;
+        request.hold_as = Some(Detach { owner: owner.clone(), lasts });
         locks.check_detached("holds without a process (`hold_as`)")?;
         loop {
             if let Some(hold) = again(&locks, &request, &owner, lasts).await? {
@@ -125,7 +115,7 @@ impl HoldAs {
                 continue;
             }
             if !lease.is_valid() {
-                let reason = lease.lost().await.to_string();
+                let reason = lease.lost().await;
                 let _ = hold.discard().await;
                 return Err(Error::Lost { name: request.name.to_string(), reason });
             }
@@ -209,13 +199,9 @@ impl Lockkeeper {
 
     /// Rejects a request that needs a hold without a process.
     pub(crate) fn check_detached(&self, feature: &str) -> Result<()> {
-        match (self.capabilities().detached, self.engine()) {
-            (true, _) => Ok(()),
-            // "Not supported by lockkeeper" alone would mean all engines.
-            (false, engine @ "lockkeeper") => {
-                Err(self.not_supported(format!("{feature}, which a cluster ({engine}://) does not have yet")))
-            }
-            (false, _) => Err(self.not_supported(feature)),
+        match self.capabilities().detached {
+            true => Ok(()),
+            false => Err(self.not_supported(feature)),
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::engine::Changes;
 use crate::{Fence, Guard, LockName, Lockkeeper, Participant, Result};
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The metadata key of a candidate's value.
 const VALUE: &str = "value";
@@ -112,6 +111,7 @@ impl std::ops::Deref for Leadership {
 
 /// The leader as observers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Leader {
     /// The value that it campaigned with.
     pub value: String,
@@ -135,6 +135,12 @@ pub struct Observer {
     changes: Box<dyn Changes>,
     /// The result returned last; the inner `None` means that there is no leader.
     last: Option<Option<Leader>>,
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observer").field("name", &self.name).field("last", &self.last).finish_non_exhaustive()
+    }
 }
 
 impl Observer {

@@ -1,11 +1,34 @@
 //! Errors. Each message states what happened and what to do next.
 
-use crate::EngineUrl;
+use crate::{EngineUrl, Loss};
 use std::path::{Path, PathBuf};
+
+/// The error of a library or of the operating system that caused an [`Error`].
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why an operation on a lock failed.
 ///
 /// A lock that is held by another client is not an error: `try_acquire` and the timed acquires return `None`.
+///
+/// The variants are what a caller can do about the error: correct the request ([`is_usage`](Self::is_usage)), give the
+/// client other credentials or rights ([`Unauthenticated`](Self::Unauthenticated),
+/// [`PermissionDenied`](Self::PermissionDenied)), ask for less ([`LimitExceeded`](Self::LimitExceeded)), try again later
+/// ([`Unavailable`](Self::Unavailable)), or stop the work that the lock protects ([`Lost`](Self::Lost)). The message is
+/// complete without that of the `source()`.
+///
+/// ```no_run
+/// # async fn example(locks: lockkeeper::Lockkeeper) -> lockkeeper::Result<()> {
+/// use lockkeeper::Error;
+/// match locks.mutex("orders/42").acquire().await {
+///     Ok(guard) => guard.release().await?,
+///     Err(Error::Unavailable { reason, .. }) => eprintln!("later: {reason}"),
+///     Err(error @ (Error::Unauthenticated { .. } | Error::PermissionDenied { .. })) => {
+///         eprintln!("an operator has to act: {error}");
+///     }
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,7 +48,7 @@ pub enum Error {
     BadOption(String),
     /// The engine does not support this feature.
     #[error("{feature}: not supported by {engine}")]
-    NotSupported {
+    Unsupported {
         /// The engine's name, as in its URL.
         engine: &'static str,
         /// The requested feature, perhaps with a hint.
@@ -57,15 +80,48 @@ pub enum Error {
         /// The lock's name.
         name: String,
         /// The reason for the loss.
-        reason: String,
+        reason: Loss,
     },
-    /// The server cannot be reached or rejects requests.
+    /// The server wants credentials, or does not accept those that it got: a user and password, a token, or a
+    /// certificate.
+    #[error("{engine} does not accept this client: {reason}")]
+    Unauthenticated {
+        /// The engine's name.
+        engine: &'static str,
+        /// The rejection, without credentials.
+        reason: String,
+        /// The error that led to this one.
+        source: Option<Cause>,
+    },
+    /// The server knows the client and does not allow it this operation.
+    #[error("{engine} denies permission: {reason}")]
+    PermissionDenied {
+        /// The engine's name.
+        engine: &'static str,
+        /// The operation that was denied, and the missing right if the server names it.
+        reason: String,
+        /// The error that led to this one.
+        source: Option<Cause>,
+    },
+    /// The request exceeds a limit of the server: of its clients, connections, locks, or requests in a time.
+    #[error("{engine} has reached a limit: {reason}")]
+    LimitExceeded {
+        /// The engine's name.
+        engine: &'static str,
+        /// The limit.
+        reason: String,
+        /// The error that led to this one.
+        source: Option<Cause>,
+    },
+    /// The server cannot be reached, does not answer in time, or does not serve requests at the moment.
     #[error("{engine} cannot be used: {reason}")]
     Unavailable {
         /// The engine's name.
         engine: &'static str,
         /// The failure, without credentials.
         reason: String,
+        /// The error that led to this one.
+        source: Option<Cause>,
     },
     /// The state directory is not safe to use.
     #[error("the directory {} is not safe for locks: {reason}", path.display())]
@@ -98,13 +154,84 @@ pub enum Error {
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The kinds of a server's rejections, each with a variant of [`Error`].
+#[allow(dead_code, reason = "for the engines with servers")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RejectionKind {
+    Unauthenticated,
+    PermissionDenied,
+    LimitExceeded,
+    Unavailable,
+}
+
+#[allow(dead_code, reason = "for the engines with servers")]
+impl RejectionKind {
+    /// The kind of an error, if it is the rejection or failure of a server.
+    pub fn of(error: &Error) -> Option<RejectionKind> {
+        match error {
+            Error::Unauthenticated { .. } => Some(Self::Unauthenticated),
+            Error::PermissionDenied { .. } => Some(Self::PermissionDenied),
+            Error::LimitExceeded { .. } => Some(Self::LimitExceeded),
+            Error::Unavailable { .. } => Some(Self::Unavailable),
+            _ => None,
+        }
+    }
+
+    /// The error of this kind.
+    pub fn error(self, engine: &'static str, reason: impl Into<String>) -> Error {
+        let (reason, source) = (reason.into(), None);
+        match self {
+            Self::Unauthenticated => Error::Unauthenticated { engine, reason, source },
+            Self::PermissionDenied => Error::PermissionDenied { engine, reason, source },
+            Self::LimitExceeded => Error::LimitExceeded { engine, reason, source },
+            Self::Unavailable => Error::Unavailable { engine, reason, source },
+        }
+    }
+}
+
 impl Error {
+    pub(crate) fn unavailable(engine: &'static str, reason: impl Into<String>) -> Error {
+        RejectionKind::Unavailable.error(engine, reason)
+    }
+
+    /// Adds the error that led to this one, if this error is the rejection or failure of a server.
+    #[allow(dead_code, reason = "for the engines with servers")]
+    pub(crate) fn caused_by(mut self, cause: impl Into<Cause>) -> Error {
+        if let Error::Unauthenticated { source, .. }
+        | Error::PermissionDenied { source, .. }
+        | Error::LimitExceeded { source, .. }
+        | Error::Unavailable { source, .. } = &mut self
+        {
+            *source = Some(cause.into());
+        }
+        self
+    }
+
+    /// Changes the reason, if this error is the rejection or failure of a server.
+    #[allow(dead_code, reason = "for the engines with servers")]
+    pub(crate) fn with_reason(mut self, change: impl FnOnce(&str) -> String) -> Error {
+        if let Some(reason) = self.reason_mut() {
+            *reason = change(reason);
+        }
+        self
+    }
+
+    fn reason_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Error::Unauthenticated { reason, .. }
+            | Error::PermissionDenied { reason, .. }
+            | Error::LimitExceeded { reason, .. }
+            | Error::Unavailable { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
     /// The reason alone, for a message that names the engine itself.
     #[allow(dead_code, reason = "for the engines with servers")]
-    pub(crate) fn into_reason(self) -> String {
-        match self {
-            Error::Unavailable { reason, .. } => reason,
-            other => other.to_string(),
+    pub(crate) fn into_reason(mut self) -> String {
+        match self.reason_mut() {
+            Some(reason) => std::mem::take(reason),
+            None => self.to_string(),
         }
     }
 
@@ -115,7 +242,7 @@ impl Error {
             Error::BadName(_)
                 | Error::BadUrl { .. }
                 | Error::BadOption(_)
-                | Error::NotSupported { .. }
+                | Error::Unsupported { .. }
                 | Error::KindMismatch { .. }
         )
     }
@@ -126,5 +253,35 @@ impl Error {
         source: impl Into<std::io::Error>,
     ) -> Error {
         Error::Io { action, path: path.as_ref().to_owned(), source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn an_error_has_its_cause_as_source() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        for kind in [
+            RejectionKind::Unauthenticated,
+            RejectionKind::PermissionDenied,
+            RejectionKind::LimitExceeded,
+            RejectionKind::Unavailable,
+        ] {
+            let plain = kind.error("etcd", "why");
+            assert!(plain.source().is_none());
+            let error = plain.caused_by(refused()).with_reason(|reason| format!("{reason} (at x)"));
+            assert!(error.source().is_some_and(|cause| cause.is::<std::io::Error>()), "{error:?}");
+            assert!(
+                error.to_string().contains("etcd") && error.to_string().ends_with("why (at x)"),
+                "{error}"
+            );
+            assert!(!error.is_usage());
+            assert_eq!(error.into_reason(), "why (at x)");
+        }
+        let usage = Error::BadOption("x".into()).caused_by(refused());
+        assert!(usage.source().is_none() && usage.is_usage());
     }
 }

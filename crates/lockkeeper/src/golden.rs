@@ -1,8 +1,9 @@
-//! The JSON that `lockkeeper locks --json` prints, and the records in etcd and ZooKeeper. Clients with different versions of this
-//! library share the records of a server.
+//! The JSON that the commands print with `--json`, and the records in etcd and ZooKeeper. Clients with different versions of
+//! this library share the records of a server.
 
-use crate::Fence;
+use crate::diagnose::{Diagnosis, Finding, Severity};
 use crate::info::{Detached, LockInfo, LockMode, Participant, Tag};
+use crate::{Fence, engines};
 use lockkeeper_testbed::every_variant;
 use lockkeeper_testbed::golden::Golden;
 use std::collections::BTreeMap;
@@ -80,4 +81,67 @@ fn json_of_detached_holds_does_not_change() {
     let holders = modes().into_iter().map(holder).collect();
     golden.json("locks", &[LockInfo { name: "nightly".into(), holders, waiters: Vec::new() }]);
     golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/detached-locks.txt");
+}
+
+/// The JSON of `lockkeeper doctor --json`. The names of checks are part of it; texts are for people and may change.
+#[test]
+fn json_of_diagnoses_does_not_change() {
+    let severities = every_variant!(Severity {
+        "note": Severity::Note => Severity::Note,
+        "warning": Severity::Warning => Severity::Warning,
+        "critical": Severity::Critical => Severity::Critical,
+    });
+    let finding = |(check, severity)| Finding::new(severity, check, "found", "advice");
+    let findings = severities.into_iter().map(finding).collect();
+    let mut golden = Golden::default();
+    golden.json("diagnosis", &Diagnosis { engine: "redis", findings });
+    golden.json("diagnosis without-findings", &Diagnosis { engine: "file", findings: Vec::new() });
+    golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/doctor.txt");
+}
+
+/// The JSON of `lockkeeper engines --json`, in a build with all engines.
+#[test]
+fn json_of_engines_does_not_change() {
+    let mut golden = Golden::default();
+    for mut engine in engines() {
+        engine.built_in = true;
+        golden.json(engine.name, &engine);
+    }
+    golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/engines.txt");
+}
+
+/// The JSON of `lockkeeper status --json`, and of `lockkeeper members --json`.
+#[cfg(feature = "cluster")]
+#[test]
+fn json_of_the_status_and_of_the_members_does_not_change() {
+    use crate::cluster::{ClusterStatus, MemberStatus};
+    let member = |id, address: &str, [votes, in_view, connected]: [bool; 3]| MemberStatus {
+        id,
+        address: address.into(),
+        votes,
+        in_view,
+        connected,
+    };
+    let status = ClusterStatus {
+        cluster: "canal".into(),
+        algorithm: "raymond (tree=line)".into(),
+        member: 1,
+        serves: true,
+        trouble: Some("frozen".into()),
+        epoch: 5,
+        lease_ms: 6,
+        leader: Some(7),
+        members: vec![
+            member(8, "a:7420", [true, false, false]),
+            member(9, "b:7420", [false, true, false]),
+            member(10, "c:7420", [false, false, true]),
+        ],
+        settings: vec![("lease".into(), "1200ms".into())],
+    };
+    let mut golden = Golden::default();
+    golden.json("status", &status);
+    golden.json("members", &status.members);
+    let nothing_known = ClusterStatus { trouble: None, leader: None, members: Vec::new(), ..status };
+    golden.json("status-without-options", &nothing_known);
+    golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/status.txt");
 }

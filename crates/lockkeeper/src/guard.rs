@@ -132,7 +132,7 @@ impl Guard {
         let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(()) };
         if !inner.is_valid() {
             // Dropping `inner` also releases any remains of the hold on the server.
-            let reason = inner.lease.lost().await.to_string();
+            let reason = inner.lease.lost().await;
             return Err(Error::Lost { name: inner.name.to_string(), reason });
         }
         match inner.hold.take() {

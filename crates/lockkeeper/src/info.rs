@@ -16,6 +16,7 @@ pub(crate) fn lock_type(mode: LockMode) -> String {
 
 /// The self-description of a holder or waiter. Engines store it as JSON beside their own state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Tag {
     /// The unique id of the acquisition; the child of `lockkeeper run` gets it as `LOCKKEEPER_HOLDER`.
     pub holder: String,
@@ -30,7 +31,8 @@ pub struct Tag {
 }
 
 /// A holder or a waiter of a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Participant {
     /// Its self-description.
     pub tag: Tag,
@@ -42,12 +44,13 @@ pub struct Participant {
     /// Its fence, if it is a holder, its hold is not a permit, and the engine has fences.
     pub fence: Option<Fence>,
     /// Set if the hold is stored with a deadline and does not depend on its process.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detached: Option<Detached>,
 }
 
 /// The part of a hold that does not depend on a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Detached {
     /// The owner's name; the holder's id if the lock is kept by [`Acquire::at_least`](crate::Acquire::at_least).
     pub owner: String,
@@ -78,7 +81,8 @@ impl Participant {
 }
 
 /// The current state of one lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LockInfo {
     /// The lock's name.
     pub name: String,

@@ -64,11 +64,39 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
     (ttl / 5).min(Duration::from_secs(5))
 }
 
+/// The validity of a hold whose server is in this process: a function that returns the time for which the hold is valid at
+/// its call, and zero once it is lost.
+#[derive(Clone)]
+struct Validity(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl Validity {
+    fn has_ended(&self) -> bool {
+        (self.0)().is_zero()
+    }
+}
+
+impl PartialEq for Validity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Validity {}
+
+impl std::fmt::Debug for Validity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Validity").field(&(self.0)()).finish()
+    }
+}
+
 /// The state of a lease, without the clock and the notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Term {
     /// The hold ends only with the process or on release.
     Forever,
+    /// The hold is valid for as long as its server, in this process, reports.
+    #[cfg_attr(not(feature = "member"), allow(dead_code, reason = "for the engine `member`"))]
+    ReadFrom(Validity),
     /// `lost()` fires at `warn`; the hold is unsafe from `end` on. `failure` is that of the last renewal.
     Until { warn: LeaseTime, end: LeaseTime, failure: Option<String> },
     /// The hold is lost. No other client can be granted the lock before `end`.
@@ -85,7 +113,7 @@ impl Term {
         Term::Until { warn, end: LeaseTime(end), failure: None }
     }
 
-    /// The state at `now`: a term whose warning time has come is lost.
+    /// The state at `now`: a term is lost once its warning time has passed.
     fn at(&self, now: LeaseTime) -> Term {
         match self {
             Term::Until { warn, end, failure } if now >= *warn => {
@@ -100,6 +128,7 @@ impl Term {
     fn end(&self) -> Option<LeaseTime> {
         match self {
             Term::Forever => None,
+            Term::ReadFrom(validity) => Some(now().plus((validity.0)())),
             Term::Until { end, .. } | Term::Lost { end, .. } => Some(*end),
         }
     }
@@ -121,6 +150,13 @@ impl Lease {
     #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
     pub fn expiring(sent: LeaseTime, ttl: Duration) -> Lease {
         Lease(Arc::new(watch::Sender::new(Term::lasting(sent, ttl))))
+    }
+
+    /// The lease of a hold whose server is in this process, from a function that returns the time for which the hold is
+    /// valid at its call. The engine reports the loss, BEFORE that time is over.
+    #[cfg(feature = "member")]
+    pub fn read_from(valid_for: impl Fn() -> Duration + Send + Sync + 'static) -> Lease {
+        Lease(Arc::new(watch::Sender::new(Term::ReadFrom(Validity(Arc::new(valid_for))))))
     }
 
     /// Applies a renewal that was sent at `sent` and has just been confirmed. Returns false if it came too late: the
@@ -150,7 +186,7 @@ impl Lease {
     /// The state of the hold now.
     pub fn state(&self) -> HoldState {
         match self.0.borrow().at(now()) {
-            Term::Forever | Term::Until { failure: None, .. } => HoldState::Held,
+            Term::Forever | Term::ReadFrom(_) | Term::Until { failure: None, .. } => HoldState::Held,
             Term::Until { failure: Some(failure), .. } => HoldState::Jeopardy(failure),
             Term::Lost { loss, .. } => HoldState::Lost(loss),
         }
@@ -183,7 +219,10 @@ impl Lease {
 
     /// Revokes the hold: `lost()` fires, no renewal has an effect any more, and the holder has until the end of its
     /// present term to stop. Only for servers that keep the lock for that long.
-    #[cfg_attr(not(any(test, feature = "cluster")), allow(dead_code, reason = "for the cluster"))]
+    #[cfg_attr(
+        not(any(test, feature = "cluster", feature = "member")),
+        allow(dead_code, reason = "for the cluster")
+    )]
     pub fn revoke(&self, loss: impl Into<Loss>) {
         self.end(loss.into(), |term| term.end().unwrap_or_else(now));
     }
@@ -207,15 +246,14 @@ impl Lease {
         });
     }
 
-    /// Whether the hold was revoked.
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
-    pub fn is_revoked(&self) -> bool {
-        matches!(&*self.0.borrow(), Term::Lost { loss: Loss::Revoked { .. }, .. })
-    }
-
     /// Whether the hold is safe now: it is not lost, and the warning time has not come.
     pub fn is_valid(&self) -> bool {
-        !matches!(self.0.borrow().at(now()), Term::Lost { .. })
+        match self.0.borrow().at(now()) {
+            Term::Lost { .. } => false,
+            // It may not have been reported yet.
+            Term::ReadFrom(validity) => !validity.has_ended(),
+            Term::Forever | Term::Until { .. } => true,
+        }
     }
 
     /// The time for which no other client can be granted the lock; `Duration::MAX` if the hold does not expire.
@@ -226,37 +264,25 @@ impl Lease {
         self.0.borrow().end().map_or(Duration::MAX, |end| end.0.saturating_sub(now().0))
     }
 
-    /// Resolves when the condition holds, which depends on renewals; or with the reason when the hold is lost.
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
-    pub async fn until(&self, condition: impl Fn() -> bool) -> Result<(), Loss> {
-        let mut changed = self.0.subscribe();
-        loop {
-            changed.borrow_and_update();
-            if condition() {
-                return Ok(());
-            }
-            tokio::select! {
-                loss = self.lost() => return Err(loss),
-                _ = changed.changed() => {}
-            }
-        }
-    }
-
     /// Resolves when the hold stops being safe, at least the margin before the server may grant the lock to another
     /// client. This does not depend on the renewal task: each caller watches the clock itself.
     pub async fn lost(&self) -> Loss {
+        const SECOND: Duration = Duration::from_secs(1);
         let mut changed = self.0.subscribe();
+        let mut has_napped = false;
         loop {
-            let warn = match changed.borrow_and_update().at(now()) {
+            // Timers do not advance during suspend, so read the clock again at least every second.
+            let nap = match changed.borrow_and_update().at(now()) {
                 Term::Lost { loss, .. } => return loss,
-                Term::Until { warn, .. } => Some(warn),
+                Term::Until { warn, .. } => Some(warn.0.saturating_sub(now().0).min(SECOND)),
+                // The engine's task, which knows the reason, has ended with its runtime.
+                Term::ReadFrom(validity) if has_napped && validity.has_ended() => return Loss::Expired,
+                Term::ReadFrom(_) => Some(SECOND),
                 Term::Forever => None,
             };
-            // Timers do not advance during suspend, so read the clock again at least every second.
-            let nap = warn.map(|warn| warn.0.saturating_sub(now().0).min(Duration::from_secs(1)));
             tokio::select! {
                 _ = changed.changed() => {}
-                () = sleep_or_forever(nap) => {}
+                () = sleep_or_forever(nap) => has_napped = true,
             }
         }
     }
@@ -315,6 +341,14 @@ where
 
 /// Stops the renewal when dropped.
 pub(crate) struct Renewal(tokio::task::AbortHandle);
+
+impl Renewal {
+    /// The handle of a task of the engine.
+    #[cfg(feature = "member")]
+    pub fn of(task: tokio::task::JoinHandle<()>) -> Renewal {
+        Renewal(task.abort_handle())
+    }
+}
 
 impl Drop for Renewal {
     fn drop(&mut self) {
@@ -376,6 +410,27 @@ mod tests {
         lease.lose("the server ended it earlier");
         assert_eq!(lease.lost().await, revoked, "the first reason");
         assert_eq!(lease.valid_for(), Duration::ZERO);
+    }
+
+    #[cfg(feature = "member")]
+    #[tokio::test]
+    async fn a_lease_that_is_read_from_its_server_ends_with_it_and_keeps_the_reported_reason() {
+        let left = Arc::new(std::sync::Mutex::new(SECOND * 1000));
+        let read = left.clone();
+        let lease = Lease::read_from(move || *read.lock().unwrap());
+        assert!(lease.is_valid() && lease.valid_for() > SECOND * 900);
+        assert_eq!(lease.state(), HoldState::Held);
+        // A warning: the holder has the rest of the time to stop.
+        lease.revoke(Loss::Unreachable("no majority".into()));
+        assert_eq!(lease.lost().await, Loss::Unreachable("no majority".into()));
+        assert!(!lease.is_valid() && lease.valid_for() > SECOND * 900);
+
+        // The server ends the hold, and a task that would report it is gone with its runtime.
+        let read = left.clone();
+        let lease = Lease::read_from(move || *read.lock().unwrap());
+        *left.lock().unwrap() = Duration::ZERO;
+        assert!(!lease.is_valid() && lease.valid_for().is_zero(), "it is not reported yet");
+        assert_eq!(lease.lost().await, Loss::Expired);
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ pub enum Loss {
         /// The operator who revoked it; `None` if the server does not report the name.
         by: Option<String>,
     },
-    /// The server ended the hold, or does not know it any more; the text says how.
+    /// The server ended the hold, or no longer has it. The text is the cause.
     Ended(String),
 }
 

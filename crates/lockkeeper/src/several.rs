@@ -1,14 +1,14 @@
 //! Requests for several locks, without deadlock.
 
-use crate::client::{Acquire, has_passed, wait_until};
+use crate::client::{Acquire, acquire_by};
 use crate::{Error, Fence, Guard, Loss, Result};
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A request for several locks that has not been sent yet.
 ///
 /// The locks are acquired one after the other, in the order of their names. All such requests use this order, so no
 /// cycle of waiters can form: requests for `a, b` and for `b, a` both acquire `a` first.
+#[derive(Clone, Debug)]
 #[must_use = "a request does nothing until acquired"]
 pub struct AcquireAll {
     requests: Vec<Acquire>,
@@ -66,10 +66,7 @@ impl AcquireAll {
 
     /// Waits for all locks until a deadline; holds none of them if it passes.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<GuardAll>> {
-        match has_passed(deadline) {
-            true => self.try_acquire().await,
-            false => wait_until(deadline, self.acquire()).await,
-        }
+        acquire_by(self, deadline, Self::acquire, Self::try_acquire).await
     }
 
     fn nonempty(self) -> Result<AcquireAll> {

@@ -19,27 +19,27 @@ const LEASE: Duration = Duration::from_millis(400);
 
 /// The messages that a fake daemon leaves unanswered.
 #[derive(Clone, Copy)]
-enum Swallows {
+enum Unanswered {
     Everything,
     /// The first request, but no keep-alive.
     FirstRequest,
 }
 
 /// Starts a fake daemon; returns its address and the number of connections that it has accepted.
-async fn daemon(swallows: Swallows) -> (SocketAddr, Arc<AtomicUsize>) {
+async fn daemon(unanswered: Unanswered) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, accepted) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
     let counts = accepted.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             counts.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(serve(stream, swallows));
+            tokio::spawn(serve(stream, unanswered));
         }
     });
     (address, accepted)
 }
 
-async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
+async fn serve(mut stream: TcpStream, unanswered: Unanswered) -> Option<()> {
     let mut opening = [0; 8];
     stream.read_exact(&mut opening).await.ok()?;
     let mut frames = Frames::new(LONGEST_TO_DAEMON);
@@ -59,11 +59,11 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
         if let ToMember::Acquire { .. } = message {
             requests += 1;
         }
-        let swallowed = match swallows {
-            Swallows::Everything => true,
-            Swallows::FirstRequest => matches!(message, ToMember::Acquire { .. }) && requests == 1,
+        let is_unanswered = match unanswered {
+            Unanswered::Everything => true,
+            Unanswered::FirstRequest => matches!(message, ToMember::Acquire { .. }) && requests == 1,
         };
-        if let Some(answer) = answer(session, message).filter(|_| !swallowed) {
+        if let Some(answer) = answer(session, message).filter(|_| !is_unanswered) {
             lockkeeper_session::protocol::encode(&answer, &mut bytes);
         }
     }
@@ -104,8 +104,8 @@ async fn read<T: serde::de::DeserializeOwned>(stream: &mut TcpStream, frames: &m
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_leaves_a_daemon_that_answers_no_keep_alive() {
-    let (silent, requests) = daemon(Swallows::Everything).await;
-    let (serving, _) = daemon(Swallows::FirstRequest).await;
+    let (silent, requests) = daemon(Unanswered::Everything).await;
+    let (serving, _) = daemon(Unanswered::FirstRequest).await;
     let url = format!("lockkeeper://{silent},{serving}?in-order");
     let locks = Lockkeeper::open(&url).await.unwrap();
     let acquired = tokio::time::timeout(LONGEST, locks.mutex("nightly").acquire()).await;
@@ -116,7 +116,7 @@ async fn client_leaves_a_daemon_that_answers_no_keep_alive() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_repeats_a_request_that_its_daemon_did_not_answer() {
-    let (serving, accepted) = daemon(Swallows::FirstRequest).await;
+    let (serving, accepted) = daemon(Unanswered::FirstRequest).await;
     let locks = Lockkeeper::open(&format!("lockkeeper://{serving}")).await.unwrap();
     let acquired = tokio::time::timeout(LONGEST, locks.mutex("nightly").acquire()).await;
     let guard = acquired.expect("the request is repeated over the same connection").unwrap();

@@ -9,11 +9,21 @@ pub fn url(bytes: &[u8]) {
     let url = EngineUrl::from(text);
     let mut shown = vec![url.to_string(), format!("{url:?}"), super::redact(text)];
     shown.extend(url.refuse_ambiguous().err().map(|error| format!("{error} {error:?}")));
-    #[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
-    shown.extend(super::servers::Servers::parse(&url, 1).err().map(|error| format!("{error} {error:?}")));
+    #[cfg(any(
+        feature = "cluster",
+        feature = "etcd",
+        feature = "mysql",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
+    shown.extend(
+        super::servers::Servers::parse(&url, 1, &["ca", "unfenced"])
+            .err()
+            .map(|error| format!("{error} {error:?}")),
+    );
     // Files that the URL names are not opened: fuzzing would read devices.
     #[cfg(feature = "cluster")]
-    if !["ca=", "cert=", "key=", "token-file="].iter().any(|option| text.contains(option)) {
+    if !["ca=", "cert=", "key=", "token-file=", "password-file="].iter().any(|option| text.contains(option)) {
         shown.extend(super::cluster::parse_error(&url).map(|error| format!("{error} {error:?}")));
     }
     assert!(!shown[0].chars().any(char::is_control), "{:?}", shown[0]);

@@ -6,7 +6,7 @@
 //!        ▼                                           │
 //!   trait Engine ──────────────────────────── trait Hold, Lease            this file, lease.rs
 //!        │
-//!   cluster · file · etcd · redis · zookeeper · postgres       one module each, behind a feature
+//!   cluster · member · file · etcd · redis · zookeeper · postgres · mysql     one module each, behind a feature
 //! ```
 //!
 //! # The duties of an engine
@@ -29,6 +29,7 @@
 //! 7. **Capabilities.** The API rejects a request for a feature that [`Capabilities`] denies before it reaches the
 //!    engine. The conformance suite tests the features that it promises.
 
+pub(crate) mod catalogue;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 #[cfg(feature = "etcd")]
@@ -39,24 +40,44 @@ mod fifo;
 pub(crate) mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+#[cfg(feature = "member")]
+pub(crate) mod member;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "tls")]
+mod options;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod request_queue;
-#[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "cluster",
+    feature = "etcd",
+    feature = "mysql",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod servers;
+#[cfg(feature = "tls")]
+mod tls;
 mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+pub(crate) use self::catalogue::name_of_scheme;
+pub use self::catalogue::{EngineInfo, engines};
 #[cfg(all(test, any(feature = "etcd", feature = "zookeeper")))]
 pub(crate) use self::request_queue::{DetachedRecord, RequestRecord};
 pub use self::url::{EngineUrl, redact};
+use crate::diagnose::Finding;
+#[cfg(any(feature = "cluster", feature = "member"))]
+use crate::info::{Detached, now_ms};
 use crate::info::{LockInfo, LockMode, Tag};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
+use serde::Serialize;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +86,7 @@ use std::time::Duration;
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The features of an engine; see the table in the documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Every hold except a permit gets a fence above all earlier fences of its lock.
@@ -97,10 +118,13 @@ pub(crate) struct Request {
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,
     pub tag: Tag,
-    /// The time for which the lock is kept at least: [`Hold::detach`] follows the grant. Engines whose holds are
-    /// kept by their time to live need it earlier.
+    /// The time for which the lock is kept at least: [`Hold::detach`] follows the grant. The cluster, which stores a
+    /// detached hold with its request, needs it earlier.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
     pub at_least: Option<Duration>,
+    /// The owner of a hold without a process: [`Hold::detach`] follows the grant. For the same reason.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "for the cluster"))]
+    pub hold_as: Option<Detach>,
 }
 
 /// The behaviour of an engine if the lock is not free.
@@ -177,6 +201,12 @@ pub(crate) trait Engine: Send + Sync + 'static {
         Box::pin(async { Err(no_detached_holds(self.name())) })
     }
 
+    /// The findings about this server that a trial cannot show: persistence, replication, health, clocks. For a setting
+    /// that it cannot read, an engine returns a note.
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// Releases the detached hold of an owner. Returns false if it has none, or if its process still works under it.
     fn release_detached<'a>(&'a self, _name: &'a LockName, _owner: &'a str) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async { Err(no_detached_holds(self.name())) })
@@ -185,7 +215,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
 /// The error of an engine without detached holds; the API checks [`Capabilities::detached`] before.
 fn no_detached_holds(engine: &'static str) -> Error {
-    Error::NotSupported { engine, feature: "holds without a process".into() }
+    Error::Unsupported { engine, feature: "holds without a process".into() }
 }
 
 /// A hold on a lock. The duties of an engine specify its `Drop`.
@@ -222,16 +252,51 @@ pub(crate) trait Changes: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<()>>;
 }
 
+/// The form in which the members of a cluster keep a tag, beside its holder, and show it to other clients.
+#[cfg(any(feature = "cluster", feature = "member"))]
+fn purpose_of(tag: &Tag) -> String {
+    serde_json::to_string(tag).unwrap_or_default()
+}
+
+/// The tag of a holder or waiter of a cluster. Clients of other interfaces, such as HTTP, set any purpose: it need not be
+/// the form of a tag.
+#[cfg(any(feature = "cluster", feature = "member"))]
+fn tag_of(owner: &str, purpose: &str, acquisition: &str, since_ms: u64) -> Tag {
+    serde_json::from_str(purpose).unwrap_or_else(|_| {
+        let mut metadata = std::collections::BTreeMap::new();
+        if !purpose.is_empty() {
+            metadata.insert(String::from("purpose"), purpose.into());
+        }
+        let holder = if owner.is_empty() { acquisition } else { owner };
+        Tag { holder: holder.into(), host: String::new(), pid: 0, since_ms, metadata }
+    })
+}
+
+/// The deadline of a detached hold of a cluster. A process may work under the hold beyond it.
+#[cfg(any(feature = "cluster", feature = "member"))]
+fn detached_until(owner: String, until_ms: Option<u64>) -> Option<Detached> {
+    until_ms.filter(|until_ms| *until_ms > now_ms()).map(|until_ms| Detached { owner, until_ms })
+}
+
 /// The schemes of all engines, including engines that are not in this build: (scheme, feature).
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 17] = [
     ("lockkeeper", "cluster"),
     ("file", "file"),
     ("etcd", "etcd"),
+    ("etcds", "etcd"),
+    ("etcd+tls", "etcd"),
     ("redis", "redis"),
     ("rediss", "redis"),
+    ("redis-cluster", "redis"),
+    ("rediss-cluster", "redis"),
+    ("redis-sentinel", "redis"),
+    ("rediss-sentinel", "redis"),
     ("zookeeper", "zookeeper"),
+    ("zookeeper+tls", "zookeeper"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
+    ("mysql", "mysql"),
+    ("mariadb", "mysql"),
 ];
 
 /// Opens the engine that a URL names. The future is boxed here because the body of an async function is compiled in
@@ -248,23 +313,30 @@ async fn connect(url: &EngineUrl) -> Result<Arc<dyn Engine>> {
     };
     match scheme {
         #[cfg(feature = "file")]
-        "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        "file" => match rest.strip_suffix("?shared") {
+            Some(rest) => Ok(Arc::new(file::shared::SharedFileEngine::open(&shared_path(url, rest)?)?)),
+            None => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        },
         #[cfg(feature = "cluster")]
         "lockkeeper" => Ok(Arc::new(cluster::ClusterEngine::open(url).await?)),
         #[cfg(feature = "etcd")]
-        "etcd" => Ok(Arc::new(etcd::EtcdEngine::open(url).await?)),
+        "etcd" | "etcds" | "etcd+tls" => Ok(Arc::new(etcd::EtcdEngine::open(url).await?)),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => Ok(Arc::new(zookeeper::ZooKeeperEngine::open(url).await?)),
+        "zookeeper" | "zookeeper+tls" => Ok(Arc::new(zookeeper::ZooKeeperEngine::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(postgres::PostgresEngine::open(url).await?)),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(Arc::new(mysql::MysqlEngine::open(url).await?)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => redis::open(url).await,
+        "redis" | "rediss" | "redis-cluster" | "rediss-cluster" | "redis-sentinel" | "rediss-sentinel" => {
+            redis::open(url).await
+        }
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => {
                 url.bad(format!("this build has no {feature} engine (cargo feature `{feature}`)"))
             }
             None => url.bad(
-                "its scheme is unknown; known are lockkeeper, file, etcd, redis, zookeeper and postgres",
+                "its scheme is unknown; known are lockkeeper, file, etcd, redis, zookeeper, postgres and mysql",
             ),
         }),
     }
@@ -282,6 +354,15 @@ fn file_path(url: &EngineUrl, rest: &str) -> Result<std::path::PathBuf> {
     }
 }
 
+/// A directory of several users has no default.
+#[cfg(feature = "file")]
+fn shared_path(url: &EngineUrl, rest: &str) -> Result<std::path::PathBuf> {
+    match rest.trim_start_matches('/') {
+        "" => Err(url.bad("a shared directory has no default; name it: file:///run/lock/lockkeeper?shared")),
+        _ => file_path(url, rest),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,6 +376,8 @@ mod tests {
             ("file://host/x", "absolute path"),
             ("file:relative", "absolute path"),
             ("file:///a\0b", "NUL"),
+            ("file:?shared", "has no default"),
+            ("file://?shared", "has no default"),
         ] {
             let error = open(&url.into()).await.err().expect(url);
             assert!(error.to_string().contains(part), "{url:?}: {error}");

@@ -7,20 +7,36 @@ use crate::{Error, Result};
 use std::fmt;
 
 /// Options whose values are shown. All others may be secrets.
-const HARMLESS: [&str; 8] = [
+const HARMLESS: [&str; 11] = [
     "application_name",
     "connect_timeout",
     "dbname",
     "in-order",
     "insecure-no-tls",
     "keep",
+    "shared",
+    "ssl-mode",
     "sslmode",
+    "target_session_attrs",
     "unfenced",
 ];
 
 /// Options whose value is a file name. A value that does not look like a path may be the secret itself, put in the
 /// wrong place.
-const FILES: [&str; 4] = ["ca", "cert", "key", "token-file"];
+const FILES: [&str; 12] = [
+    "ca",
+    "cert",
+    "key",
+    "passfile",
+    "password-file",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "sslcert",
+    "sslkey",
+    "sslrootcert",
+    "token-file",
+];
 
 /// The longest name of an unknown option that is shown: a longer one may be a secret.
 const LONGEST_OPTION: usize = 24;

@@ -36,6 +36,13 @@ pub struct FenceLayer {
     checkers: Arc<Mutex<HashMap<String, Arc<FenceChecker>>>>,
 }
 
+impl std::fmt::Debug for FenceLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let checkers = self.checkers.lock().unwrap_or_else(|e| e.into_inner());
+        f.debug_struct("FenceLayer").field("resources", &checkers.len()).finish_non_exhaustive()
+    }
+}
+
 impl FenceLayer {
     /// Creates a layer with one resource for the whole service.
     pub fn new() -> FenceLayer {
@@ -91,7 +98,7 @@ impl<S> Layer<S> for FenceLayer {
 }
 
 /// The service that [`FenceLayer`] creates.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct FenceService<S> {
     layer: FenceLayer,
     service: S,

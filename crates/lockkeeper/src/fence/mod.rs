@@ -30,6 +30,7 @@ pub const HEADER: &str = "lockkeeper-fence";
 #[error(
     "stale fence {fence}: {highest} has been seen, so another holder has entered since; stop and acquire again"
 )]
+#[non_exhaustive]
 pub struct Stale {
     /// The fence of the write.
     pub fence: Fence,

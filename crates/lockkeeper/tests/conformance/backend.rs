@@ -14,6 +14,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(240);
 pub trait Backend: Sync {
     fn url(&self) -> String;
 
+    /// A client of an engine that has no URL.
+    fn locks(&self) -> Option<Lockkeeper> {
+        None
+    }
+
     /// The time to live of holds in tests that wait for expiry.
     fn short_ttl(&self) -> Duration {
         Duration::from_secs(2)
@@ -31,7 +36,10 @@ pub trait Backend: Sync {
 }
 
 pub async fn open(backend: &dyn Backend) -> Lockkeeper {
-    open_url(&backend.url()).await
+    match backend.locks() {
+        Some(locks) => locks,
+        None => open_url(&backend.url()).await,
+    }
 }
 
 /// Opens a backend that may not serve yet: on a busy machine its start can take longer than a client's timeout.
@@ -50,6 +58,16 @@ pub async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
     while !condition().await {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Waits until the lock can be acquired at once, and leaves it free.
+pub async fn until_free(locks: &Lockkeeper, name: &str) {
+    until(|| async {
+        let Some(guard) = locks.mutex(name).try_acquire().await.unwrap() else { return false };
+        guard.release().await.unwrap();
+        true
+    })
+    .await;
 }
 
 /// Waits until the lock has this number of waiters (only on engines that show waiters).

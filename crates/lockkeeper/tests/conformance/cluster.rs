@@ -1,13 +1,16 @@
 //! The suite on a cluster of lockkeeper's own daemons, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, TIMEOUT, acquire, open_url, until, until_waiting};
-use lockkeeper::cluster::{ClusterLine, Operator};
+use crate::doctor::found;
+use lockkeeper::cluster::{ClusterStatus, Operator};
 use lockkeeper::{Error, HoldState, Lockkeeper, Loss};
-use lockkeeper_daemon::{Config, MemberConfig, MemberId};
+use lockkeeper_daemon::{ClientTls, Config, MemberConfig, MemberId};
+use lockkeeper_testbed::certificates::{Certificates, Files};
 use lockkeeper_testbed::ports;
 use lockkeeper_testbed::servers::LocalServer;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +23,40 @@ const SLOWER: u32 = 4;
 /// The daemons of one cluster, each in a separate process.
 pub struct Cluster {
     daemons: Vec<LocalServer>,
+    /// With TLS: what a client needs.
+    credentials: Option<Credentials>,
     _data: Arc<tempfile::TempDir>,
 }
 
+/// The authority of the daemons, and a certificate of a client.
+struct Credentials {
+    authority: Certificates,
+    client: Files,
+}
+
+/// A token for everything, `test`.
+const TOKENS: &str = r#"
+[[token]]
+name = "root"
+sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+acquire = [""]
+observe = [""]
+admin = [""]
+"#;
+
 /// The command that runs this test binary as a daemon. It ends with this process, even if that is killed.
-fn daemon(data: &Path, id: u32, clients: u16, members: &[u16]) -> Command {
+///
+/// `secured` are the files of a certificate, its key and the authority of clients, and the file of tokens.
+fn daemon(data: &Path, id: u32, clients: u16, members: &[u16], secured: Option<&[PathBuf; 4]>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "cluster::daemon_process", "--ignored", "--nocapture"]);
     let members: Vec<String> = members.iter().map(u16::to_string).collect();
     let words = [id.to_string(), clients.to_string(), members.join(",")];
     command.env("LOCKKEEPER_TEST_DAEMON", data).env("LOCKKEEPER_TEST_MEMBER", words.join(" "));
+    if let Some(files) = secured {
+        command.env("LOCKKEEPER_TEST_SECURED", std::env::join_paths(files).unwrap());
+    }
     command
 }
 
@@ -50,7 +76,13 @@ fn daemon_process() {
     let join_token = lockkeeper_daemon::JoinToken::parse(&format!("lkjoin_{}", "7e".repeat(32)));
     member.join_token = Some(join_token.unwrap());
     member.times = member.times.times(SLOWER);
-    let config = Config::of(member, at(words[1].parse().unwrap()), at(0));
+    let mut config = Config::of(member, at(words[1].parse().unwrap()), at(0));
+    if let Some(files) = std::env::var_os("LOCKKEEPER_TEST_SECURED") {
+        let files: Vec<PathBuf> = std::env::split_paths(&files).collect();
+        let [certificate, key, authority, tokens] = files.try_into().unwrap();
+        config.client_tls = Some(ClientTls { certificate, key, client_authority: Some(authority) });
+        config.tokens = Some(tokens);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let daemon = lockkeeper_daemon::Daemon::start(config).await.unwrap();
@@ -66,13 +98,31 @@ impl Cluster {
     /// Starts a cluster with this number of members. Leases are longer than the defaults: many processes share few
     /// cores here, and holds have to be renewed in time.
     pub fn of(members: u32) -> Cluster {
+        Self::start(members, None)
+    }
+
+    /// The same, with daemons that require TLS, a certificate of the client and a token.
+    pub fn secured(members: u32) -> Cluster {
+        let authority = Certificates::new();
+        let client = authority.client("me");
+        Self::start(members, Some(Credentials { authority, client }))
+    }
+
+    fn start(members: u32, credentials: Option<Credentials>) -> Cluster {
         let data = Arc::new(tempfile::tempdir().unwrap());
+        let secured = credentials.as_ref().map(|credentials| {
+            let (own, tokens) = (credentials.authority.server(), data.path().join("tokens.toml"));
+            std::fs::write(&tokens, TOKENS).unwrap();
+            std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+            [own.certificate, own.key, credentials.authority.authority().into(), tokens]
+        });
         let ports: Vec<u16> = (0..members).map(|_| ports::free().unwrap()).collect();
         let start = |id: u32| {
-            let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
-            LocalServer::start(move |port| daemon(&folder, id, port, &ports))
+            let (folder, ports, secured) = (data.path().join(id.to_string()), ports.clone(), secured.clone());
+            LocalServer::start(move |port| daemon(&folder, id, port, &ports, secured.as_ref()))
         };
-        let cluster = Cluster { daemons: (1..=members).map(start).collect(), _data: data };
+        let daemons = (1..=members).map(start).collect();
+        let cluster = Cluster { daemons, credentials, _data: data };
         cluster.serves();
         cluster
     }
@@ -103,7 +153,7 @@ impl Cluster {
     }
 }
 
-async fn status(url: &str) -> Result<ClusterLine, Error> {
+async fn status(url: &str) -> Result<ClusterStatus, Error> {
     Operator::open(url).await?.cluster().await
 }
 
@@ -111,7 +161,16 @@ impl Backend for Cluster {
     fn url(&self) -> String {
         let hosts: Vec<String> =
             self.daemons.iter().map(|daemon| format!("127.0.0.1:{}", daemon.port())).collect();
-        format!("lockkeeper://{}", hosts.join(","))
+        let hosts = hosts.join(",");
+        match &self.credentials {
+            None => format!("lockkeeper://{hosts}"),
+            Some(Credentials { authority, client }) => format!(
+                "lockkeeper://root:test@{hosts}?ca={}&cert={}&key={}",
+                authority.authority().display(),
+                client.certificate.display(),
+                client.key.display()
+            ),
+        }
     }
 
     fn server(&self) -> Option<&dyn Server> {
@@ -131,6 +190,7 @@ impl Server for Cluster {
 
     fn start(&self) {
         self.daemons.iter().for_each(Server::start);
+        self.serves();
     }
 }
 
@@ -139,9 +199,31 @@ mod alone {
     crate::conformance! { Cluster::of(1) }
 }
 
+/// Over TLS, with a certificate of the client and a token.
 mod three {
     use super::Cluster;
-    crate::conformance! { Cluster::of(3) }
+    crate::conformance! { Cluster::secured(3) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_diagnosis_names_the_size_of_a_cluster_its_dead_daemons_and_a_missing_token() {
+    timeout(TIMEOUT, diagnosed()).await.expect("the test is stuck");
+}
+
+async fn diagnosed() {
+    let risks = |diagnosis: &lockkeeper::Diagnosis| -> Vec<&'static str> {
+        let risks = diagnosis.findings.iter().filter(|finding| finding.severity.is_risk());
+        risks.map(|finding| finding.check).collect()
+    };
+    let alone = Cluster::of(1);
+    assert_eq!(risks(&open_url(&alone.url()).await.diagnose().await.unwrap()), ["size"]);
+    let three = Cluster::secured(3);
+    let locks = open_url(&three.url()).await;
+    until(|| async { risks(&locks.diagnose().await.unwrap()).is_empty() }).await;
+    let wrong = lockkeeper::diagnose(three.url().replace("root:test@", "root:wrong@")).await.unwrap();
+    assert!(found(&wrong, "open").found.contains("valid token"), "{wrong:#?}");
+    Server::stop(&three.daemons[2]);
+    until(|| async { risks(&locks.diagnose().await.unwrap()) == ["health"] }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,7 +351,7 @@ async fn revoked_and_stops() {
     let operator = Operator::open(&cluster.url()).await.unwrap();
     assert_eq!(operator.release_by_force("mine").await.unwrap(), 1);
     let loss = mine.lost().await;
-    assert_eq!(loss, Loss::Revoked { by: None });
+    assert!(matches!(&loss, Loss::Revoked { by: Some(by) } if !by.is_empty()), "{loss:?}");
     // The rest of the lease is there to stop in.
     if mine.valid_for() > Duration::from_secs(20) {
         assert!(other.mutex("mine").try_acquire().await.unwrap().is_none(), "the lease protects the holder");
@@ -278,7 +360,7 @@ async fn revoked_and_stops() {
     until_waiting(&other, "mine", 1).await;
     let (fence, left) = (mine.fence(), mine.valid_for());
     let error = mine.release().await.unwrap_err();
-    assert!(matches!(&error, Error::Lost { reason, .. } if *reason == loss.to_string()), "{error}");
+    assert!(matches!(&error, Error::Lost { reason, .. } if *reason == loss), "{error}");
     let next = next.await.unwrap();
     assert!(next.fence() > fence && left <= ttl);
 }
@@ -303,20 +385,29 @@ async fn cause_of_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_kept_for_the_longest_time_to_live_at_most() {
-    timeout(TIMEOUT, kept_too_long()).await.expect("the test is stuck");
+async fn a_kept_lock_is_not_limited_by_the_longest_time_to_live_and_can_be_revoked() {
+    timeout(TIMEOUT, kept_for_long()).await.expect("the test is stuck");
 }
 
-async fn kept_too_long() {
+async fn kept_for_long() {
     let cluster = Cluster::of(1);
-    let locks = cluster.open(&[0]).await;
-    let error = locks.mutex("a").at_least(Duration::from_secs(61)).acquire().await.unwrap_err();
-    assert!(error.is_usage(), "{error}");
-    assert!(
-        error.to_string().contains("at most 60s") && error.to_string().contains("longest_ttl=61s"),
-        "{error}"
-    );
-    assert!(locks.list().await.unwrap().is_empty());
+    let (locks, other) = (cluster.open(&[0]).await, cluster.open(&[0]).await);
+    let day = Duration::from_secs(24 * 3600);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(60)).at_least(day).acquire().await.unwrap();
+    let holders = other.inspect("a").await.unwrap().holders;
+    assert!(holders[0].detached.as_ref().is_some_and(|detached| detached.left() > day / 2), "{holders:?}");
+    assert!(!other.release_as("a", guard.holder()).await.unwrap(), "its process works under it");
+    let operator = Operator::open(&cluster.url()).await.unwrap();
+    assert_eq!(operator.release_by_force("a").await.unwrap(), 1);
+    let loss = guard.lost().await;
+    assert!(matches!(&loss, Loss::Revoked { by: Some(_) }), "{loss:?}");
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(&error, Error::Lost { reason, .. } if *reason == loss), "{error}");
+    // The daemon does not wait for the end of the promise: the process has stopped.
+    let asked = std::time::Instant::now();
+    let next = other.mutex("a").acquire().await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(50), "{:?}", asked.elapsed());
+    drop(next);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

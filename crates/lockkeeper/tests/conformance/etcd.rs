@@ -258,7 +258,8 @@ async fn a_server_that_is_not_etcd_is_reported() {
 #[tokio::test]
 async fn lost_replies_do_nothing_twice() {
     let etcd = etcd!();
-    crate::network::lost_replies_do_nothing_twice("etcd", etcd.address()).await;
+    crate::network::lost_replies_do_nothing_twice(|address| format!("etcd://{address}"), etcd.address())
+        .await;
 }
 
 /// The connection stays open without replies: renewals are blocked past the time to live.

@@ -8,27 +8,57 @@ mod cancellation;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod detached;
+mod doctor;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_cluster;
+#[cfg(feature = "etcd")]
+mod etcd_tls;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+mod failover;
 mod file;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod golden;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod impostor;
 mod kills;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod lossy;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "member")]
+mod member;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_tls;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
 mod network;
 mod oracle;
 #[cfg(feature = "postgres")]
+mod pgbouncer;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_failover;
+#[cfg(feature = "postgres")]
+mod postgres_tls;
 mod processes;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
+mod redis_failover;
+#[cfg(feature = "redis")]
+mod redis_tls;
+#[cfg(feature = "redis")]
 mod redlock;
+mod shared_file;
 mod worker;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
+#[cfg(feature = "zookeeper")]
+mod zookeeper_ensemble;
+#[cfg(feature = "zookeeper")]
+mod zookeeper_tls;
 
 /// Instantiates the suite for one backend.
 macro_rules! conformance {
@@ -41,6 +71,18 @@ macro_rules! conformance {
                 .expect("the test is stuck");
         }
     )* };
+    ($backend:expr) => {
+        crate::conformance! { $backend;
+            processes::a_server_that_goes_away_is_noticed,
+            detached::detached_holds_survive_a_restart_of_the_server,
+        }
+        crate::conformance_without_stops! { $backend }
+    };
+}
+pub(crate) use conformance;
+
+/// The tests of the suite that need no other process.
+macro_rules! conformance_in_this_process {
     ($backend:expr) => {
         crate::conformance! { $backend;
             basics::a_mutex_admits_one,
@@ -61,12 +103,21 @@ macro_rules! conformance {
             basics::bad_requests_are_refused_in_words,
             cancellation::an_acquire_can_be_dropped_at_every_await,
             cancellation::an_aborted_task_gives_its_lock_up,
+        }
+    };
+}
+pub(crate) use conformance_in_this_process;
+
+/// The tests of the suite that do not stop the server, which can serve several of them.
+macro_rules! conformance_without_stops {
+    ($backend:expr) => {
+        crate::conformance_in_this_process! { $backend }
+        crate::conformance! { $backend;
             cancellation::a_guard_dropped_without_its_runtime_gives_the_lock_up,
             processes::tasks_of_several_processes_take_turns,
             processes::a_killed_holder_lets_the_next_one_in,
             processes::killed_waiters_cost_nothing,
             processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
-            processes::a_server_that_goes_away_is_noticed,
             kills::random_kills_never_admit_two_and_never_block,
             detached::a_lock_is_kept_for_at_least_the_requested_time,
             detached::a_killed_holder_keeps_its_lock_for_the_requested_time,
@@ -77,8 +128,8 @@ macro_rules! conformance {
             detached::a_detached_hold_belongs_to_its_owner,
             detached::a_detached_hold_ends_at_its_deadline,
             detached::requests_of_one_owner_share_one_detached_hold,
-            detached::detached_holds_survive_a_restart_of_the_server,
         }
     };
 }
-pub(crate) use conformance;
+#[allow(unused_imports, reason = "for engines whose servers start slowly")]
+pub(crate) use conformance_without_stops;

@@ -83,10 +83,9 @@ async fn forward(
 }
 
 /// Acquires and releases through a network that keeps losing replies: each operation succeeds, exactly once.
-pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
+pub async fn lost_replies_do_nothing_twice(url: impl Fn(&str) -> String, server: String) {
     let proxy = Proxy::start(server.clone()).await;
-    let url = format!("{scheme}://{}", proxy.address);
-    let locks = Lockkeeper::open(&url).await.unwrap();
+    let locks = Lockkeeper::open(&url(&proxy.address)).await.unwrap();
     proxy.lossy.store(true, Ordering::SeqCst);
     let (inside, highest) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
     let tasks: Vec<_> = (0..4)
@@ -124,7 +123,7 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
     }
     assert!(proxy.cuts.load(Ordering::SeqCst) > 3, "the proxy did its work");
     proxy.lossy.store(false, Ordering::SeqCst);
-    let direct = Lockkeeper::open(&format!("{scheme}://{server}")).await.unwrap();
+    let direct = Lockkeeper::open(&url(&server)).await.unwrap();
     until(|| async { direct.list().await.unwrap().is_empty() }).await;
 }
 
@@ -141,7 +140,12 @@ pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Loca
     guard.lost().await;
     assert!(!guard.is_valid());
     let error = waiter.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::SessionLost { .. }), "{error}");
+    match error {
+        Error::SessionLost { .. } => {}
+        // Here a request is in the queue, and listed, before the reply to it: the client may not have had it.
+        Error::Unavailable { engine: "mysql", .. } => {}
+        error => panic!("{error}"),
+    }
     daemon.signal("CONT");
     // Even though the lost guard still exists.
     let next = open(backend).await.mutex("a").acquire().await.unwrap();

@@ -10,12 +10,20 @@ use std::time::Duration;
 /// A redis-server with its own data.
 pub struct Redis {
     pub daemon: LocalServer,
+    /// The options of redis-cli.
+    cli: Vec<String>,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl Redis {
     /// Returns `None` if there is no redis-server and the user is not root.
     pub fn start(options: &[&str]) -> Option<Redis> {
+        Redis::start_with(options, &[])
+    }
+
+    /// The same, with options for redis-cli. `{port}` in an option of the server is its port.
+    pub fn start_with(options: &[&str], cli: &[&str]) -> Option<Redis> {
+        let cli: Vec<String> = cli.iter().map(|option| (*option).to_owned()).collect();
         let program = servers::program("redis-server", &[], "redis-server")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
@@ -26,10 +34,11 @@ impl Redis {
                 // Every write is on disk before its reply, which is the careful configuration for locks.
                 command.args(["--bind", "127.0.0.1", "--save", ""]);
                 command.args(["--appendonly", "yes", "--appendfsync", "always"]);
-                command.args(["--port", &port.to_string()]).args(&options).arg("--dir").arg(directory.path());
+                let options = options.iter().map(|option| option.replace("{port}", &port.to_string()));
+                command.args(["--port", &port.to_string()]).args(options).arg("--dir").arg(directory.path());
                 command
             });
-            let redis = Redis { daemon, _data: data.clone() };
+            let redis = Redis { daemon, cli: cli.clone(), _data: data.clone() };
             if redis.serves() {
                 return Some(redis);
             }
@@ -63,7 +72,8 @@ impl Redis {
         let port = self.daemon.port().to_string();
         // Without a time limit, a server that hangs would block the test forever.
         let mut limited = Command::new("timeout");
-        let output = limited.args(["20", "redis-cli", "-p", &port]).args(args).output().unwrap();
+        let output =
+            limited.args(["20", "redis-cli", "-p", &port]).args(&self.cli).args(args).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 }
@@ -127,10 +137,15 @@ async fn an_error_of_the_server_names_the_cause() {
             .await
             .contains("does not accept this user and password")
     );
+    for url in [format!("redis://{address}"), format!("redis://:secret2@{address}")] {
+        let error = Lockkeeper::open(&url).await.unwrap_err();
+        assert!(matches!(error, Error::Unauthenticated { source: Some(_), .. }), "{error:?}");
+    }
     assert!(Lockkeeper::open(&format!("redis://:secret@{address}")).await.is_ok());
     redis.daemon.stop();
     assert!(refused(&redis.url()).await.contains("refuses connections; is Redis running there?"));
-    for url in ["redis://", "redis://h:port", "redis://h/database", "rediss://h", "redis://a,,b"] {
+    for url in ["redis://", "redis://h:port", "redis://h/database", "rediss://h?ca=/nowhere", "redis://a,,b"]
+    {
         assert!(refused(url).await.contains("bad engine URL"), "{url}");
     }
 }

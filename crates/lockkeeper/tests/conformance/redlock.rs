@@ -8,10 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-struct Redlock(Vec<Redis>);
+pub struct Redlock(pub Vec<Redis>);
 
 impl Redlock {
-    fn start() -> Option<Redlock> {
+    pub fn start() -> Option<Redlock> {
         (0..3).map(|_| Redis::start(&[])).collect::<Option<_>>().map(Redlock)
     }
 

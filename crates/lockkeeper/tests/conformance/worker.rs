@@ -17,9 +17,15 @@ pub struct Worker {
 
 impl Worker {
     pub fn start(url: &str) -> Worker {
+        Self::start_with(url, &[])
+    }
+
+    /// Starts a worker with additional variables in its environment.
+    pub fn start_with(url: &str, environment: &[(&str, &str)]) -> Worker {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "worker::worker_process", "--ignored", "--nocapture"])
             .env("LOCKKEEPER_TEST_WORKER", url)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -28,6 +34,17 @@ impl Worker {
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         Worker { child, stdin, stdout }
+    }
+
+    /// Whether a process with these variables in its environment acquires a lock.
+    #[allow(dead_code, reason = "for engines with credentials")]
+    pub async fn acquires(url: &str, environment: &[(&str, &str)]) -> bool {
+        let mut worker = Self::start_with(url, environment);
+        let acquired = worker.ask("lock 2000 a").await.starts_with("held ");
+        if acquired {
+            worker.ask("unlock").await;
+        }
+        acquired
     }
 
     /// Sends a command.
@@ -174,7 +191,7 @@ async fn enter_often(
 
 /// Writes lines while it holds the lock, and the last one before the release; or, on a machine too slow to renew in
 /// time, a line about the loss: then the line before may have been written too late.
-async fn hold(guard: &Guard, linger: Duration, log: &mut Log, who: &str) -> bool {
+pub async fn hold(guard: &Guard, linger: Duration, log: &mut Log, who: &str) -> bool {
     for event in ["enter", "inside", "inside", "inside", "exit"] {
         if event == "inside" {
             tokio::time::sleep(linger).await;

@@ -12,6 +12,9 @@ use zookeeper_client::{Acls, Client, CreateMode};
 /// The paths in Debian; the jar lists its dependencies.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
+/// ... and does not list this one, which connections over TLS need.
+const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar";
+
 /// A ZooKeeper server with its own data.
 pub struct ZooKeeper {
     pub daemon: LocalServer,
@@ -21,26 +24,41 @@ pub struct ZooKeeper {
 impl ZooKeeper {
     /// Returns `None` if there is no ZooKeeper and the user is not root.
     pub fn start() -> Option<ZooKeeper> {
+        Self::start_with(|port| format!("clientPortAddress=127.0.0.1\nclientPort={port}\n"))
+    }
+
+    /// Starts a server with the settings of its port.
+    pub fn start_with(settings: impl Fn(u16) -> String + Send + Sync + 'static) -> Option<ZooKeeper> {
+        Self::start_member(1, settings)
+    }
+
+    /// Starts a server with this id in its ensemble.
+    pub fn start_member(
+        id: usize,
+        settings: impl Fn(u16) -> String + Send + Sync + 'static,
+    ) -> Option<ZooKeeper> {
         let java = servers::program("java", &[], "default-jre-headless")?;
         let jar = Path::new(JAR);
         let name = jar.file_name().unwrap().to_str().unwrap();
         servers::program(name, &["/usr/share/java"], "zookeeper")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
+        std::fs::create_dir(data.path().join("data")).unwrap();
+        std::fs::write(data.path().join("data/myid"), id.to_string()).unwrap();
         let directory = data.clone();
         let daemon = LocalServer::start(move |port| {
             let config = directory.path().join("zoo.cfg");
             let data = directory.path().join("data");
             // Session timeouts from 1 s to 2 h, for quick tests and for tests without expiry.
             let text = format!(
-                "tickTime=500\nmaxSessionTimeout=7200000\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
-                 dataDir={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
-                data.display()
+                "tickTime=500\nmaxSessionTimeout=7200000\ndataDir={}\nadmin.enableServer=false\nmaxClientCnxns=0\n{}",
+                data.display(),
+                settings(port)
             );
             std::fs::write(&config, text).unwrap();
             // Ends with this process, even if that is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&java);
-            command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", JAR]);
+            command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", CLASSES]);
             command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
             command
         });
@@ -109,7 +127,7 @@ async fn an_idle_lock_leaves_only_an_empty_container() {
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
 
-/// The node of a detached hold is persistent, and is removed by the next client when its time is over.
+/// The node of a detached hold is persistent, and is removed by the next client when its deadline has passed.
 #[tokio::test]
 async fn a_detached_hold_is_a_persistent_node() {
     let zookeeper = zookeeper!();
@@ -248,7 +266,11 @@ async fn a_server_that_is_not_zookeeper_is_reported() {
 #[tokio::test]
 async fn lost_replies_do_nothing_twice() {
     let zookeeper = zookeeper!();
-    crate::network::lost_replies_do_nothing_twice("zookeeper", zookeeper.address()).await;
+    crate::network::lost_replies_do_nothing_twice(
+        |address| format!("zookeeper://{address}"),
+        zookeeper.address(),
+    )
+    .await;
 }
 
 /// The connection stays open without replies: renewals are blocked past the time to live.

@@ -1,20 +1,19 @@
 //! The URL `lockkeeper://token:SECRET@a,b:7421,c?ca=FILE`: addresses of the daemons, and credentials.
 
-use super::stream::{ConnectError, Stream};
+use super::stream::ConnectError;
 use crate::Result;
 use crate::engine::EngineUrl;
-use crate::engine::servers::{Servers, decoded};
+use crate::engine::options::UrlOptions;
+use crate::engine::servers::Servers;
+use crate::engine::tls::{ServerTls, Stream, Tls, dial, host_name};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// The options of a URL. Secrets are in files, so that they do not show up in a list of processes.
+const OPTIONS: [&str; 7] = ["ca", "cert", "key", "token-file", "in-order", "keep", "insecure-no-tls"];
 
 /// The daemons of a cluster, and the options of the connection.
 pub(super) struct Daemons {
@@ -25,13 +24,13 @@ pub(super) struct Daemons {
     pub in_order: bool,
     /// Whether the client accepts delegations: an uncontended lock may stay with it for a short time after its
     /// release.
-    pub keep: bool,
+    pub delegation: bool,
 }
 
 /// The address of one daemon.
 #[derive(Clone)]
 pub(super) enum Address {
-    Tcp { host: String, tls: Option<(TlsConnector, ServerName<'static>)> },
+    Tcp { host: String, tls: Option<ServerTls> },
     Unix(PathBuf),
 }
 
@@ -59,8 +58,7 @@ impl Address {
         match self {
             Self::Unix(_) | Self::Tcp { tls: Some(_), .. } => false,
             Self::Tcp { host, tls: None } => {
-                let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
-                let name = name.trim_matches(['[', ']']);
+                let name = host_name(host);
                 match name.parse::<IpAddr>() {
                     Ok(address) => !address.to_canonical().is_loopback(),
                     Err(_) => !name.eq_ignore_ascii_case("localhost"),
@@ -72,14 +70,7 @@ impl Address {
     async fn dial(&self) -> std::io::Result<Box<dyn Stream>> {
         match self {
             Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-            Self::Tcp { host, tls } => {
-                let stream = TcpStream::connect(host).await?;
-                stream.set_nodelay(true)?;
-                match tls {
-                    None => Ok(Box::new(stream)),
-                    Some((tls, name)) => Ok(Box::new(tls.connect(name.clone(), stream).await?)),
-                }
-            }
+            Self::Tcp { host, tls } => dial(host, tls.as_ref()).await,
         }
     }
 }
@@ -97,138 +88,64 @@ impl Daemons {
         url.refuse_ambiguous()?;
         let text = url.expose();
         let (address, query) = text.split_once('?').unwrap_or((text, ""));
-        let options = Options::parse(url, query)?;
+        let options = UrlOptions::parse(url, query, &OPTIONS)?;
+        let tls = tls_of(url, &options)?;
+        let delegation = match options.get("keep") {
+            None | Some("yes") => true,
+            Some("no") => false,
+            Some(_) => return Err(url.bad("keep is yes or no")),
+        };
+        let in_order = options.flag(url, "in-order")?;
         let rest = address.split_once(':').map_or("", |(_, rest)| rest);
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         if rest.starts_with('/') {
             let addresses = vec![Address::Unix(rest.into())];
-            let token = options.token(url, None)?;
-            return Ok(Daemons { addresses, token, in_order: true, keep: !options.keeps_nothing });
+            let token = token(url, &options, None)?;
+            return Ok(Daemons { addresses, token, in_order: true, delegation });
         }
         let host = if rest.is_empty() { "lockkeeper://127.0.0.1" } else { address };
-        let servers = Servers::parse(&host.into(), lockkeeper_session::protocol::PORT)?;
+        let host = EngineUrl::from(host);
+        let servers = Servers::parse(&host, lockkeeper_session::protocol::PORT, &[])?;
         if !servers.path.is_empty() {
             return Err(url
                 .bad("a path has no meaning after a host; a socket is lockkeeper:///run/lockkeeper/socket"));
         }
-        let tls = options.tls(url)?;
+        let secret = servers.user(&host, None)?.map(|(_, secret)| secret);
         let address = |host: String| {
-            let tls = match &tls {
-                None => None,
-                Some(tls) => {
-                    let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
-                    let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned());
-                    let name = name.map_err(|_| url.bad("a host is no name that a certificate can have"))?;
-                    Some((tls.clone(), name))
-                }
+            let to = |tls: &Tls| {
+                tls.to(&host).ok_or_else(|| url.bad("a host is no name that a certificate can have"))
             };
+            let tls = tls.as_ref().map(to).transpose()?;
             Ok(Address::Tcp { host, tls })
         };
         let addresses: Vec<Address> = servers.hosts.into_iter().map(address).collect::<Result<_>>()?;
-        let token = options.token(url, servers.user.map(|(_, secret)| secret))?;
-        if token.is_some() && !options.insecure_no_tls && addresses.iter().any(Address::is_exposed) {
+        let token = token(url, &options, secret)?;
+        let insecure = options.flag(url, "insecure-no-tls")?;
+        if token.is_some() && !insecure && addresses.iter().any(Address::is_exposed) {
             return Err(url.bad(
                 "the token would go over the network unencrypted: add ?ca=FILE with the authority's certificate, or \
                  ?insecure-no-tls if the network is trusted",
             ));
         }
-        Ok(Daemons { addresses, token, in_order: options.in_order, keep: !options.keeps_nothing })
+        Ok(Daemons { addresses, token, in_order, delegation })
     }
 }
 
-/// The options after the question mark. Secrets are in files, so that they do not show up in a list of processes.
-#[derive(Default)]
-struct Options {
-    ca: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-    token_file: Option<PathBuf>,
-    in_order: bool,
-    keeps_nothing: bool,
-    insecure_no_tls: bool,
+/// The token, from a file, the URL, or the environment.
+fn token(url: &EngineUrl, options: &UrlOptions, given: Option<String>) -> Result<Option<String>> {
+    let file = options.secret(url, "token-file")?;
+    Ok(file.or(given).or_else(|| std::env::var("LOCKKEEPER_TOKEN").ok()))
 }
 
-impl Options {
-    fn parse(url: &EngineUrl, query: &str) -> Result<Options> {
-        let mut options = Options::default();
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let location = match name {
-                "ca" => &mut options.ca,
-                "cert" => &mut options.cert,
-                "key" => &mut options.key,
-                "token-file" => &mut options.token_file,
-                "in-order" => {
-                    options.in_order = true;
-                    continue;
-                }
-                "insecure-no-tls" => {
-                    options.insecure_no_tls = true;
-                    continue;
-                }
-                "keep" => {
-                    options.keeps_nothing = match value {
-                        "no" => true,
-                        "yes" => false,
-                        _ => return Err(url.bad("keep is yes or no")),
-                    };
-                    continue;
-                }
-                _ => {
-                    return Err(url.bad(
-                        "it has an unknown option; the options are ca, cert, key, token-file, in-order, keep and insecure-no-tls",
-                    ));
-                }
-            };
-            let value = decoded(value)
-                .ok_or_else(|| url.bad(format!("`{name}` is not valid percent-encoded UTF-8")))?;
-            *location = Some(value.into());
+/// TLS is in use if the authority of the daemons is given.
+fn tls_of(url: &EngineUrl, options: &UrlOptions) -> Result<Option<Tls>> {
+    let given = |name: &str| options.get(name).is_some();
+    match (given("ca"), given("cert"), given("key")) {
+        (false, false, false) => Ok(None),
+        (true, ..) => Tls::of(url, options).map(Some),
+        (false, ..) => {
+            Err(url.bad("cert and key go together, and with the ca that the daemon's certificate is of"))
         }
-        if options.cert.is_some() != options.key.is_some() || options.cert.is_some() && options.ca.is_none() {
-            return Err(
-                url.bad("cert and key go together, and with the ca that the daemon's certificate is of")
-            );
-        }
-        Ok(options)
-    }
-
-    /// The token, from the URL, a file, or the environment.
-    fn token(&self, url: &EngineUrl, given: Option<String>) -> Result<Option<String>> {
-        if let Some(file) = &self.token_file {
-            let token = lockkeeper_files::read_secret_text(file);
-            return token.map(Some).map_err(|error| url.bad(format!("cannot read its token-file: {error}")));
-        }
-        Ok(given.or_else(|| std::env::var("LOCKKEEPER_TOKEN").ok()))
-    }
-
-    fn tls(&self, url: &EngineUrl) -> Result<Option<TlsConnector>> {
-        let Some(ca) = &self.ca else { return Ok(None) };
-        // The message leaves out the path, which the URL shows: a value that is not a path may be a misplaced secret.
-        let bad = |option: &str, error: &dyn std::fmt::Display| {
-            url.bad(format!("cannot use the file of its option `{option}`: {error}"))
-        };
-        let read = |option: &str, file: &Path| {
-            let all = CertificateDer::pem_file_iter(file).map_err(|error| bad(option, &error))?;
-            all.collect::<Result<Vec<_>, _>>().map_err(|error| bad(option, &error))
-        };
-        let mut roots = RootCertStore::empty();
-        for certificate in read("ca", ca)? {
-            roots.add(certificate).map_err(|error| bad("ca", &error))?;
-        }
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| bad("ca", &error))?
-            .with_root_certificates(roots);
-        let config = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                let pem = lockkeeper_files::read_secret(key).map_err(|error| bad("key", &error))?;
-                let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad("key", &error))?;
-                let chain = read("cert", cert)?;
-                builder.with_client_auth_cert(chain, secret).map_err(|error| bad("cert", &error))?
-            }
-            _ => builder.with_no_client_auth(),
-        };
-        Ok(Some(TlsConnector::from(Arc::new(config))))
     }
 }
 

@@ -2,7 +2,7 @@
 //! their sessions.
 
 use super::address::Daemons;
-use super::link::{Link, Next, PendingQuery, PendingRequest, RequestOutcome, reason};
+use super::link::{Link, Next, PendingQuery, PendingRequest, QueryReply, RequestOutcome, reason};
 use super::stream::{ClientIdentity, ConnectError, Connected, connect};
 use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, Secret, Welcome};
 use lockkeeper_session::{LinkEnd, SessionId};
@@ -68,7 +68,7 @@ impl Client {
         // Clients spread over the daemons by default; `in_order` starts with the first one.
         let spread = u64::from_ne_bytes(random()?) % daemons.addresses.len() as u64;
         let first = if daemons.in_order { 0 } else { spread as usize };
-        let link = Link::new(session(1), daemons.addresses.len(), first, 0, daemons.keep);
+        let link = Link::new(session(1), daemons.addresses.len(), first, 0, daemons.delegation);
         let current = Current { link: link.clone(), sessions: 1, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
         let client = Arc::new(Client { daemons, secret, for_locks, current, changes });
@@ -149,9 +149,9 @@ impl Client {
         current.sessions += 1;
         let id = session(current.sessions);
         let (first, lease_ns) = current.link.hint();
-        current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.keep);
+        current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.delegation);
         if current.watches {
-            current.link.query(PendingQuery { query: DaemonQuery::Watch, sender: oneshot::channel().0 });
+            current.link.query(PendingQuery::new(DaemonQuery::Watch, oneshot::channel().0));
         }
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
@@ -179,9 +179,24 @@ impl Client {
 
     /// Sends a query to a daemon and waits for the reply. The query is repeated if the daemon goes away.
     pub async fn query(self: &Arc<Client>, query: DaemonQuery) -> Result<DaemonReply, ClientError> {
+        self.query_once(query).await.map(|answered| answered.reply)
+    }
+
+    /// Like [`query`](Self::query), for a query with an effect that must not be taken for another one's: the reply shows
+    /// whether it was repeated.
+    pub async fn query_once(self: &Arc<Client>, query: DaemonQuery) -> Result<QueryReply, ClientError> {
         let (sender, receiver) = oneshot::channel();
-        self.send_query(PendingQuery { query, sender });
+        self.send_query(PendingQuery::new(query, sender));
         receiver.await.map_err(|_| ClientError::QueryDropped)
+    }
+
+    /// Like [`query`](Self::query), for a query that waits: if the future is dropped, a message cancels it at the daemon.
+    pub async fn query_cancellable(
+        self: &Arc<Client>,
+        query: DaemonQuery,
+    ) -> Result<DaemonReply, ClientError> {
+        let _cancel = CancelOnDrop(self.clone());
+        self.query(query).await
     }
 
     /// Subscribes to changes of locks.
@@ -208,6 +223,16 @@ impl Client {
     /// The greeting of the current daemon, if there is a connection now.
     pub fn welcome(&self) -> Option<Welcome> {
         self.lock().link.welcome()
+    }
+}
+
+/// Cancels the queries whose callers have stopped waiting, when it is dropped. It is created before the query's future,
+/// which is therefore dropped first.
+struct CancelOnDrop(Arc<Client>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.lock().link.cancel_queries();
     }
 }
 

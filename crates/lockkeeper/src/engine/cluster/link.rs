@@ -5,9 +5,11 @@
 //! callers that wait or hold.
 
 use super::delegations::DelegationPredictor;
-use super::revocation::{LinkHold, REVOKED, withhold};
+use super::revocation::{LinkHold, withhold};
 use crate::lease::{self, Lease};
-use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, FromDaemon, Refusal, ToDaemon, Welcome};
+use lockkeeper_session::protocol::{
+    DaemonQuery, DaemonReply, DetachedCommand, FromDaemon, Refusal, ToDaemon, Welcome,
+};
 use lockkeeper_session::{
     ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockRequest, Progress, SessionId, ToClient,
 };
@@ -35,8 +37,33 @@ pub(super) struct PendingRequest {
 
 /// A query that waits for its reply.
 pub(super) struct PendingQuery {
-    pub query: DaemonQuery,
-    pub sender: oneshot::Sender<DaemonReply>,
+    query: DaemonQuery,
+    sender: oneshot::Sender<QueryReply>,
+    /// Number of times it was sent.
+    sent: u32,
+}
+
+/// The reply to a query.
+pub(super) struct QueryReply {
+    pub reply: DaemonReply,
+    /// Whether the query was sent more than once: a daemon may have performed it before the one that replied.
+    pub repeated: bool,
+}
+
+impl PendingQuery {
+    pub fn new(query: DaemonQuery, sender: oneshot::Sender<QueryReply>) -> Self {
+        Self { query, sender, sent: 0 }
+    }
+
+    fn send(&mut self, number: u64, unsent: &mut Vec<u8>) {
+        self.sent += 1;
+        lockkeeper_session::protocol::encode(&ToDaemon::Query(number, self.query.clone()), unsent);
+    }
+
+    /// Whether this is a request for a detached hold whose caller has stopped waiting.
+    fn is_cancelled(&self) -> bool {
+        matches!(self.query, DaemonQuery::HoldAs(_)) && self.sender.is_closed()
+    }
 }
 
 /// The current location of a request or hold: its link, and its number there.
@@ -75,8 +102,6 @@ struct State {
     moving: Vec<PendingRequest>,
     /// Whether the client knows that this link accepts no more requests.
     replaced: bool,
-    /// Whether holds of the session outlive this process.
-    leaves_holds: bool,
 }
 
 /// A session with one daemon.
@@ -118,7 +143,6 @@ impl Link {
             welcome: None,
             moving: Vec::new(),
             replaced: false,
-            leaves_holds: false,
         };
         Arc::new(Link { state: Mutex::new(state), wake: Notify::new() })
     }
@@ -216,7 +240,7 @@ impl Link {
     }
 
     /// Sends a query to the daemon. Returns it if the link has ended.
-    pub fn query(&self, query: PendingQuery) -> Option<PendingQuery> {
+    pub fn query(&self, mut query: PendingQuery) -> Option<PendingQuery> {
         let mut state = self.lock();
         if state.link.ended().is_some() {
             return Some(query);
@@ -227,14 +251,35 @@ impl Link {
         state.next_query += 1;
         let number = state.next_query;
         if state.welcome.is_some() {
-            lockkeeper_session::protocol::encode(
-                &ToDaemon::Query(number, query.query.clone()),
-                &mut state.unsent,
-            );
+            query.send(number, &mut state.unsent);
             self.wake.notify_one();
         }
         state.query.insert(number, query);
         None
+    }
+
+    /// Cancels at the daemon the requests for detached holds whose callers have stopped waiting. Each is answered
+    /// nevertheless: a hold that was granted meanwhile must be withdrawn.
+    pub fn cancel_queries(&self) {
+        let mut state = self.lock();
+        let State { query, unsent, welcome: Some(_), .. } = &mut *state else { return };
+        for number in query.iter().filter(|(_, query)| query.is_cancelled()).map(|(number, _)| *number) {
+            lockkeeper_session::protocol::encode(&ToDaemon::Cancel(number), unsent);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Withdraws a detached hold that was granted to a caller that has stopped waiting.
+    fn withdraw(&self, state: &mut State, query: DaemonQuery, reply: DaemonReply) {
+        let (DaemonQuery::HoldAs(request), DaemonReply::Detached { hold: Some(_), .. }) = (query, reply)
+        else {
+            return;
+        };
+        let (lock, owner, command) = (request.lock, request.owner, DetachedCommand::Withdraw);
+        state.next_query += 1;
+        let query = DaemonQuery::Detached { lock, owner, command };
+        lockkeeper_session::protocol::encode(&ToDaemon::Query(state.next_query, query), &mut state.unsent);
+        self.wake.notify_one();
     }
 
     /// Handles a new connection: repeats all messages that have not been answered.
@@ -245,11 +290,10 @@ impl Link {
         state.welcome = Some(welcome);
         state.unsent.clear();
         self.flush(state);
-        for (number, query) in &state.query {
-            lockkeeper_session::protocol::encode(
-                &ToDaemon::Query(*number, query.query.clone()),
-                &mut state.unsent,
-            );
+        state.query.retain(|_, query| !query.is_cancelled());
+        let State { query, unsent, .. } = state;
+        for (number, query) in query {
+            query.send(*number, unsent);
         }
     }
 
@@ -325,8 +369,10 @@ impl Link {
             }
             FromDaemon::Refuse { .. } | FromDaemon::Changed => {}
             FromDaemon::Reply(number, answer) => {
-                if let Some(query) = state.query.remove(&number) {
-                    let _ = query.sender.send(answer);
+                if let Some(PendingQuery { query, sender, sent }) = state.query.remove(&number)
+                    && let Err(unwanted) = sender.send(QueryReply { reply: answer, repeated: sent > 1 })
+                {
+                    self.withdraw(&mut state, query, unwanted.reply);
                 }
             }
         }
@@ -343,6 +389,7 @@ impl Link {
             ToClient::Alive { .. }
             | ToClient::Recorded { .. }
             | ToClient::Resumed { .. }
+            | ToClient::RevokedBy { .. }
             | ToClient::NoSession => None,
         };
         state.link.receive(now, message);
@@ -368,23 +415,12 @@ impl Link {
                     }
                     true => held.lease.renewed(sent, time_left(link, now, number)) || held.revoked,
                     false => {
-                        held.lease.lose(REVOKED);
+                        held.lease.lose(held.revocation());
                         false
                     }
                 });
             }
         }
-    }
-
-    /// The time until which the cluster keeps the lock of a hold for this client, on its own clock, even if nothing is
-    /// received from it any more.
-    pub fn promised_until_ns(&self, number: u64) -> u64 {
-        self.lock().link.session().hold_until_ns(number)
-    }
-
-    /// Notes that a hold stays behind when the process ends: the session must not be closed.
-    pub fn leave_behind(&self) {
-        self.lock().leaves_holds = true;
     }
 
     /// The number of the link's session.
@@ -413,12 +449,13 @@ impl Link {
         }
         let replaced = std::mem::replace(&mut state.replaced, true);
         let (moving, query) = (std::mem::take(&mut state.moving), std::mem::take(&mut state.query));
+        let query: Vec<PendingQuery> = query.into_values().filter(|query| !query.is_cancelled()).collect();
         let none = replaced && moving.is_empty() && query.is_empty();
-        (!none).then(|| (moving, query.into_values().collect()))
+        (!none).then_some((moving, query))
     }
 
-    /// Ends the link: all holds are lost, and pending releases are not confirmed. Returns the requests that no link
-    /// serves.
+    /// Ends the link: all holds are lost. A pending release is confirmed if no member knows the session any more, and
+    /// the hold was valid until the release. Returns the requests that no link serves.
     pub fn end(&self, why: &str) -> Vec<PendingRequest> {
         let mut state = self.lock();
         state.link.close(now_ns());
@@ -426,18 +463,18 @@ impl Link {
         for (_, held) in std::mem::take(&mut state.held) {
             held.lease.lose(why);
         }
-        state.releasing.clear();
+        for (number, confirm) in std::mem::take(&mut state.releasing) {
+            if let Some(Progress::Ended(Ended::Released)) = state.link.session().progress(number) {
+                let _ = confirm.send(());
+            }
+        }
         state.query.clear();
         std::mem::take(&mut state.moving)
     }
 
-    /// Closes the session: queues the last messages to the daemon. A session with holds that stay behind is left as it
-    /// is.
+    /// Closes the session: queues the last messages to the daemon.
     pub fn close(&self) {
         let mut state = self.lock();
-        if state.leaves_holds {
-            return;
-        }
         state.link.close(now_ns());
         self.flush(&mut state);
     }
@@ -470,12 +507,14 @@ fn settle(state: &mut State, now: u64, number: u64) {
             let lease = Lease::expiring(lease::now(), left);
             let Some(pending) = state.pending.get(&number).filter(|_| lease.is_valid()) else { return };
             let lock = pending.request.lock.clone();
-            state.held.insert(number, LinkHold { lease: lease.clone(), lock, revoked: false });
+            state
+                .held
+                .insert(number, LinkHold { lease: lease.clone(), lock, revoked: false, revoked_by: None });
             RequestOutcome::Granted(*fence, lease)
         }
         Some(Progress::Releasing) => {
             if let Some(held) = state.held.remove(&number) {
-                held.lease.lose(REVOKED);
+                held.lease.lose(held.revocation());
             }
             return;
         }
@@ -487,7 +526,7 @@ fn settle(state: &mut State, now: u64, number: u64) {
                 let _ = confirm.send(());
             }
             if let Some(held) = state.held.remove(&number) {
-                held.lease.lose(REVOKED);
+                held.lease.lose(held.revocation());
             }
             RequestOutcome::Ended(how)
         }

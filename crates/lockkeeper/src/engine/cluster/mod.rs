@@ -14,29 +14,31 @@
 mod address;
 mod client;
 mod delegations;
-mod kept;
+mod diagnose;
 mod link;
+mod owned;
 mod probe;
 mod revocation;
 mod stream;
 
 use self::address::Daemons;
-use self::client::Client;
-use self::kept::KeptUntil;
+use self::client::{Client, ClientError};
 use self::link::{PendingRequest, RequestLocation, RequestOutcome};
-use super::{Acquired, BoxFuture, Capabilities, Changes, Detach, Engine, EngineUrl, Hold, Request, WhenBusy};
-use crate::info::{LockInfo, Participant, Tag, lock_type};
+use self::stream::ConnectError;
+use super::{
+    Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, EngineUrl, Hold, Request, WhenBusy,
+    catalogue, detached_until, purpose_of, tag_of,
+};
+use crate::cluster::ClusterStatus;
+use crate::diagnose::Finding;
+use crate::error::RejectionKind;
+use crate::info::{LockInfo, Participant, lock_type};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Loss, Result};
-use lockkeeper_session::protocol::{
-    ClusterLine, DaemonQuery, DaemonReply, LockLine, ParticipantLine, Refusal,
-};
+use lockkeeper_session::protocol::{DaemonQuery, DaemonReply, LockLine, ParticipantLine, Refusal};
 use lockkeeper_session::{Ended, LockRequest};
-use lockkeeper_system::lease_clock::now_ns;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 pub use self::probe::probe;
@@ -63,7 +65,7 @@ impl ClusterEngine {
 
     async fn connect(url: &EngineUrl, for_locks: bool) -> Result<ClusterEngine> {
         let client = Client::open(Daemons::parse(url)?, for_locks).await;
-        let client = client.map_err(|error| unavailable(error.to_string()))?;
+        let client = client.map_err(no_connection)?;
         let alone = client.welcome().is_some_and(|welcome| welcome.members <= 1);
         Ok(ClusterEngine { client, alone })
     }
@@ -94,8 +96,8 @@ impl ClusterEngine {
 
     async fn query(&self, query: DaemonQuery) -> Result<DaemonReply> {
         match self.client.query(query).await {
-            Err(error) => Err(unavailable(error.to_string())),
-            Ok(DaemonReply::Refused(why)) => Err(unavailable(why)),
+            Err(error) => Err(no_connection(error)),
+            Ok(DaemonReply::Refused(why)) => Err(rejection(why)),
             Ok(DaemonReply::Invalid(why)) => Err(Error::BadOption(why)),
             Ok(answer) => Ok(answer),
         }
@@ -107,8 +109,7 @@ impl ClusterEngine {
         let location = RequestLocation { link: self.client.link(), number: 0, given_up: false };
         let location = Arc::new(Mutex::new(location));
         // From here on, dropping `guard` cancels the request.
-        let guard =
-            RequestGuard { location: Some(location.clone()), client: self.client.clone(), kept: None };
+        let guard = RequestGuard { location: Some(location.clone()), _client: self.client.clone() };
         self.client.ask(PendingRequest { request, sender, location });
         let outcome = receiver.await;
         (outcome.unwrap_or_else(|_| RequestOutcome::Unreachable(String::from("the connection ended"))), guard)
@@ -119,17 +120,13 @@ impl ClusterEngine {
 struct RequestGuard {
     location: Option<Arc<Mutex<RequestLocation>>>,
     /// Keeps the connection open while the lock is held.
-    client: Arc<Client>,
-    /// The time for which the lock is kept, whether it is released or not.
-    kept: Option<KeptUntil>,
+    _client: Arc<Client>,
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let Some(location) = self.location.take() else { return };
-        match self.kept.take().filter(|kept| !kept.is_over()) {
-            Some(kept) => kept.release_later(location, self.client.clone()),
-            None => drop(RequestLocation::leave(&location)),
+        if let Some(location) = self.location.take() {
+            RequestLocation::leave(&location);
         }
     }
 }
@@ -144,21 +141,11 @@ struct ClusterHold {
 impl Hold for ClusterHold {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            if self.request.kept.as_ref().is_some_and(|kept| !kept.is_over()) {
-                let (name, lease) = (self.name.clone(), self.lease.clone());
-                drop(self);
-                return match lease.is_valid() {
-                    true => Ok(()),
-                    false => {
-                        Err(Error::Lost { name: name.to_string(), reason: lease.lost().await.to_string() })
-                    }
-                };
-            }
             let ClusterHold { mut request, name, lease } = *self;
             let Some(location) = request.location.take() else { return Ok(()) };
             let confirmed = RequestLocation::leave(&location);
             // From here on the lease is not renewed. If it is valid now, the hold lasted until the release was sent.
-            let lost = |reason: String| Err(Error::Lost { name: name.as_str().into(), reason });
+            let lost = |reason: Loss| Err(Error::Lost { name: name.as_str().into(), reason });
             if !lease.is_valid() {
                 let loss = lease.lost().await;
                 if let (Loss::Revoked { .. }, Some(confirmed)) = (&loss, confirmed) {
@@ -166,57 +153,19 @@ impl Hold for ClusterHold {
                     // lease otherwise: a process that ends now would not send it.
                     let _ = tokio::time::timeout(lease.valid_for(), confirmed).await;
                 }
-                return lost(loss.to_string());
+                return lost(loss);
             }
             match confirmed {
                 // A delegation: the client keeps the lock for its next request.
                 None => Ok(()),
                 Some(confirmed) => match confirmed.await {
                     Ok(()) => Ok(()),
-                    Err(_) => lost(String::from(
+                    Err(_) => lost(Loss::Ended(String::from(
                         "it was taken back by force, or the session ended, before the daemon confirmed the release",
-                    )),
+                    ))),
                 },
             }
         })
-    }
-
-    /// Waits until the cluster has promised the hold for the whole time. A hold with an owner needs more: see
-    /// [`Capabilities::detached`].
-    fn detach(&mut self, detach: Detach) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(async move {
-            check_kept(&self.request.client, detach.lasts)?;
-            let lasts_ns = u64::try_from(detach.lasts.as_nanos()).unwrap_or(u64::MAX);
-            let until_ns = now_ns().saturating_add(lasts_ns);
-            let Some(location) = self.request.location.clone() else { return Ok(false) };
-            let (link, number) = {
-                let location = location.lock().unwrap_or_else(|e| e.into_inner());
-                (location.link.clone(), location.number)
-            };
-            let promised = self.lease.until(|| link.promised_until_ns(number) >= until_ns).await;
-            promised.map_err(|loss| Error::Lost { name: self.name.to_string(), reason: loss.to_string() })?;
-            let (lease, runtime) = (self.lease.clone(), Handle::current());
-            self.request.kept = Some(KeptUntil { until_ns, lease, runtime });
-            Ok(true)
-        })
-    }
-
-    fn discard(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.request.kept = None;
-        self.release()
-    }
-}
-
-/// Rejects a time for which this cluster does not keep a lock.
-fn check_kept(client: &Client, lasts: Duration) -> Result<()> {
-    let longest = client.ttl_in_force(lasts);
-    match longest < lasts {
-        true => Err(Error::BadOption(format!(
-            "this cluster keeps a lock for at most {longest:?} without its holder, and {lasts:?} was requested; \
-             `lockkeeper cluster set longest_ttl={}s` allows it",
-            lasts.as_nanos().div_ceil(1_000_000_000)
-        ))),
-        false => Ok(()),
     }
 }
 
@@ -226,28 +175,15 @@ impl Engine for ClusterEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: true,
-            // One member serves its clients in order of arrival; between members, the algorithm decides the order.
-            fifo: self.alone,
-            shared: true,
-            semaphore: true,
-            waiters: true,
-            election: true,
-            expires: true,
-            // By the time to live of the hold, which is limited.
-            at_least: true,
-            // The table of recorded holds has none without a session.
-            detached: false,
-        }
+        // One member serves its clients in order of arrival.
+        Capabilities { fifo: self.alone, ..catalogue::CLUSTER }
     }
 
-    fn acquire(&self, mut request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
+    fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
             let name = request.name.clone();
-            if let Some(at_least) = request.at_least {
-                check_kept(&self.client, at_least)?;
-                request.ttl = request.ttl.max(at_least);
+            if let Some((detach, ttl)) = owned::detached_request(&request) {
+                return self.acquire_detached(request, detach, ttl, when_busy).await;
             }
             let mut lock_request = lock_request(&request)?;
             if when_busy == WhenBusy::Try {
@@ -272,13 +208,14 @@ impl Engine for ClusterEngine {
                     Ok(None)
                 }
                 RequestOutcome::Ended(how) => Err(refused(&name, how)),
-                RequestOutcome::Refused(Refusal::Because(why)) => Err(unavailable(why)),
+                RequestOutcome::Refused(Refusal::Because(why)) => Err(rejection(why)),
                 RequestOutcome::Refused(Refusal::InUseAs(mode)) => Err(Error::KindMismatch {
                     name: name.as_str().into(),
                     used_as: lock_type(mode),
                     asked_as: lock_type(request.mode),
                 }),
-                RequestOutcome::Unreachable(reason) => Err(unavailable(reason)),
+                // Perhaps because a daemon has refused the connection.
+                RequestOutcome::Unreachable(reason) => Err(rejection(reason)),
             }
         })
     }
@@ -297,10 +234,27 @@ impl Engine for ClusterEngine {
 
     fn changes<'a>(&'a self, _name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
         Box::pin(async move {
-            let receiver = self.client.watch().await.map_err(|error| unavailable(error.to_string()))?;
+            let receiver = self.client.watch().await.map_err(no_connection)?;
             let watching = ClusterChanges { receiver, _client: self.client.clone() };
             Ok(Box::new(watching) as Box<dyn Changes>)
         })
+    }
+
+    fn detached<'a>(
+        &'a self,
+        name: &'a LockName,
+        owner: &'a str,
+        lasts: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+        Box::pin(self.find_detached(name, owner, lasts))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(diagnose::cluster(self))
+    }
+
+    fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.release_owned(name, owner))
     }
 }
 
@@ -318,7 +272,35 @@ impl Changes for ClusterChanges {
 }
 
 fn unavailable(reason: impl Into<String>) -> Error {
-    Error::Unavailable { engine: NAME, reason: reason.into() }
+    Error::unavailable(NAME, reason)
+}
+
+/// The error of a client that has no connection.
+fn no_connection(error: ClientError) -> Error {
+    let kind = match &error {
+        ClientError::Refused(ConnectError::Refused { why, .. }) => kind(why),
+        _ => RejectionKind::Unavailable,
+    };
+    kind.error(NAME, error.to_string()).caused_by(error)
+}
+
+/// The error for a request that a daemon rejects, with its reason.
+fn rejection(why: String) -> Error {
+    kind(&why).error(NAME, why)
+}
+
+/// The kind of a rejection. The protocol has only the daemon's sentence, which the tests of this engine compare.
+fn kind(why: &str) -> RejectionKind {
+    const KINDS: [(&str, RejectionKind); 6] = [
+        ("a valid token is needed", RejectionKind::Unauthenticated),
+        (" does not allow ", RejectionKind::PermissionDenied),
+        (" may not acquire ", RejectionKind::PermissionDenied),
+        (" belongs to another token", RejectionKind::PermissionDenied),
+        ("at most ", RejectionKind::LimitExceeded),
+        ("more than ", RejectionKind::LimitExceeded),
+    ];
+    let found = KINDS.iter().find(|(text, _)| why.contains(text));
+    found.map_or(RejectionKind::Unavailable, |(_, kind)| *kind)
 }
 
 fn unexpected(answer: &DaemonReply) -> Error {
@@ -334,7 +316,11 @@ fn refused(name: &LockName, how: Ended) -> Error {
         ),
         _ => String::from("the wait for it ended"),
     };
-    Error::Unavailable { engine: NAME, reason: format!("`{name}`: {reason}") }
+    let kind = match how {
+        Ended::Full { .. } => RejectionKind::LimitExceeded,
+        _ => RejectionKind::Unavailable,
+    };
+    kind.error(NAME, format!("`{name}`: {reason}"))
 }
 
 /// Converts the request to the protocol's type. The tag is sent as JSON, and shown with the lock.
@@ -343,7 +329,7 @@ fn lock_request(request: &Request) -> Result<LockRequest> {
     let mut lock_request = LockRequest { mode: request.mode, ..LockRequest::exclusive(lock) };
     lock_request.ttl_ns = u64::try_from(request.ttl.as_nanos()).unwrap_or(u64::MAX).max(1);
     lock_request.tag.owner.clone_from(&request.tag.holder);
-    lock_request.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
+    lock_request.tag.purpose = purpose_of(&request.tag);
     lock_request.tag.check().map_err(|why| {
         Error::BadOption(format!(
             "the holder and its metadata, as others are shown them, are not accepted: {why}"
@@ -358,22 +344,20 @@ fn info(line: LockLine) -> LockInfo {
 }
 
 fn participant(line: ParticipantLine) -> Participant {
-    let mode = line.mode;
-    // Clients of other interfaces, such as HTTP, set any purpose: it need not be a tag.
-    let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
-        let mut metadata = BTreeMap::new();
-        if !line.purpose.is_empty() {
-            metadata.insert(String::from("purpose"), line.purpose.clone());
-        }
-        let holder = if line.owner.is_empty() { line.acquisition.clone() } else { line.owner.clone() };
-        Tag { holder, host: String::new(), pid: 0, since_ms: line.since_ms, metadata }
-    });
+    let tag = tag_of(&line.owner, &line.purpose, &line.acquisition, line.since_ms);
     let fence = line.fence.and_then(Fence::new);
-    Participant { tag, mode, since_ms: line.since_ms, fence, detached: None }
+    let detached = detached_until(line.owner, line.detached_until_ms);
+    Participant { tag, mode: line.mode, since_ms: line.since_ms, fence, detached }
 }
 
 /// A connection for operators: operations that only a cluster offers.
 pub struct Operator(ClusterEngine);
+
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").finish_non_exhaustive()
+    }
+}
 
 impl Operator {
     /// Connects to one of the daemons that a `lockkeeper://` URL names. URLs of other engines are rejected with
@@ -383,9 +367,9 @@ impl Operator {
     }
 
     /// The state of the cluster, as the daemon sees it.
-    pub async fn cluster(&self) -> Result<ClusterLine> {
+    pub async fn cluster(&self) -> Result<ClusterStatus> {
         match self.0.query(DaemonQuery::Cluster).await? {
-            DaemonReply::Cluster(line) => Ok(line),
+            DaemonReply::Cluster(line) => Ok(ClusterStatus::of(line)),
             other => Err(unexpected(&other)),
         }
     }
@@ -442,6 +426,8 @@ mod tests {
             purpose: "backup".into(),
             fence: None,
             since_ms: 5,
+            detached_until_ms: None,
+            in_jeopardy: false,
         };
         let seen = participant(line);
         assert_eq!((seen.tag.holder.as_str(), seen.mode), ("C1#1/1", LockMode::Permit { of: 3 }));

@@ -1,8 +1,9 @@
 //! Holds that an operator revokes: the holder is notified, and has the rest of its lease to stop.
 //!
 //! The member keeps a revoked lock until the client releases it, or until every promise to the client has expired. A
-//! [`ClientSession`](lockkeeper_session::ClientSession) releases a revoked hold at once, because it cannot know whether it
-//! is in use. So the session is not told before the holder has released the lock or its time is over:
+//! [`ClientSession`](lockkeeper_session::ClientSession) releases a revoked hold at once, because it cannot know whether
+//! it is in use. So the link withholds the revocation from the session until the holder has released the lock or its
+//! lease has expired:
 //!
 //! ```text
 //! operator   release --force
@@ -16,19 +17,22 @@ use crate::lease::Lease;
 use lockkeeper_session::{Ended, LockName, ToClient};
 use std::collections::BTreeMap;
 
-/// The reason for the loss of a revoked hold. The protocol carries neither the operator's name nor whether the longest
-/// hold of the request was over.
-pub(super) const REVOKED: Loss = Loss::Revoked { by: None };
-
 /// A hold in a link's session.
 pub(super) struct LinkHold {
     pub lease: Lease,
     pub lock: LockName,
     /// Whether the holder was notified that the hold is revoked.
     pub revoked: bool,
+    /// The operator that revokes it, as far as the member has named one.
+    pub revoked_by: Option<String>,
 }
 
 impl LinkHold {
+    /// The reason for the loss if the hold is revoked.
+    pub fn revocation(&self) -> Loss {
+        Loss::Revoked { by: self.revoked_by.clone() }
+    }
+
     /// Whether the hold was revoked and the member may have granted the lock to another client since.
     pub fn is_over(&self) -> bool {
         self.revoked && self.lease.valid_for().is_zero()
@@ -39,6 +43,12 @@ impl LinkHold {
 /// their holders may still use.
 pub(super) fn withhold(held: &mut BTreeMap<u64, LinkHold>, message: ToClient) -> Option<ToClient> {
     match message {
+        ToClient::RevokedBy { number, by } => {
+            if let Some(hold) = held.get_mut(&number) {
+                hold.revoked_by = Some(by);
+            }
+            None
+        }
         ToClient::Ended { number, outcome: Ended::Revoked } if in_use(held, number) => None,
         ToClient::Alive { generation, sent_ns, duration_ns, mut revoked, recorded } => {
             revoked.retain(|number| !in_use(held, *number));
@@ -52,7 +62,7 @@ pub(super) fn withhold(held: &mut BTreeMap<u64, LinkHold>, message: ToClient) ->
 /// on: the member does not count it.
 fn in_use(held: &mut BTreeMap<u64, LinkHold>, number: u64) -> bool {
     let Some(hold) = held.get_mut(&number) else { return false };
-    hold.lease.revoke(REVOKED);
+    hold.lease.revoke(hold.revocation());
     hold.revoked = true;
     !hold.is_over()
 }
@@ -66,7 +76,7 @@ mod tests {
 
     fn held(ttl: Duration) -> BTreeMap<u64, LinkHold> {
         let lease = Lease::expiring(lease::now(), ttl);
-        [(7, LinkHold { lease, lock: LockName::new("a"), revoked: false })].into()
+        [(7, LinkHold { lease, lock: LockName::new("a"), revoked: false, revoked_by: None })].into()
     }
 
     fn alive(revoked: Vec<u64>) -> ToClient {
@@ -88,6 +98,18 @@ mod tests {
             assert!(!hold.lease.renewed(lease::now(), HOUR * 2), "the member counts no renewal");
             assert_eq!(withhold(&mut held, message), passed_on, "messages are repeated");
         }
+    }
+
+    #[tokio::test]
+    async fn the_loss_names_the_operator_that_the_member_has_named_before() {
+        let mut held = held(HOUR);
+        let named = ToClient::RevokedBy { number: 7, by: String::from("root") };
+        assert_eq!(withhold(&mut held, named), None);
+        assert!(held[&7].lease.is_valid(), "the revocation itself follows");
+        withhold(&mut held, ToClient::Ended { number: 7, outcome: Ended::Revoked });
+        assert_eq!(held[&7].lease.lost().await, Loss::Revoked { by: Some(String::from("root")) });
+        let unknown = ToClient::RevokedBy { number: 8, by: String::from("root") };
+        assert_eq!(withhold(&mut held, unknown), None);
     }
 
     #[test]

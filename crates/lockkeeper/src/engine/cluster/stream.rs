@@ -1,16 +1,13 @@
 //! A connection to a daemon after the greeting, ready for frames.
 
 use super::address::{Address, Daemons};
+use crate::engine::tls::Stream;
 use lockkeeper_session::protocol::{
     Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Malformed, Secret, Welcome,
 };
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-
-/// A bidirectional byte stream.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A connection after the greeting.
 pub(super) struct Connected {

@@ -1,6 +1,7 @@
 //! Connections to the servers of an etcd cluster: one HTTP/2 connection to each, balanced by tonic, and the token of
 //! an authenticated user.
 
+use crate::engine::tls::{Tls, host_name};
 use lockkeeper_etcd_api::etcdserverpb::AuthenticateRequest;
 use lockkeeper_etcd_api::etcdserverpb::auth_client::AuthClient;
 use std::sync::{Arc, RwLock};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 
 /// The time limit for connecting to one server.
@@ -62,9 +63,15 @@ impl Connection {
     pub fn new(
         hosts: &[String],
         user: Option<(String, String)>,
+        tls: Option<&Tls>,
     ) -> Result<Connection, tonic::transport::Error> {
         let endpoint = |host: &String| {
-            let endpoint = Endpoint::from_shared(format!("http://{host}"))?;
+            let endpoint = match tls {
+                None => Endpoint::from_shared(format!("http://{host}"))?,
+                Some(tls) => {
+                    Endpoint::from_shared(format!("https://{host}"))?.tls_config(settings(tls, host))?
+                }
+            };
             Ok(endpoint
                 .connect_timeout(CONNECT)
                 .http2_keep_alive_interval(PING_INTERVAL)
@@ -109,6 +116,18 @@ impl Connection {
         let token = reply.token.parse().map_err(|_| Status::internal("the token is no text"))?;
         *self.headers.token.write().unwrap_or_else(|e| e.into_inner()) = Some(token);
         Ok(())
+    }
+}
+
+/// The settings of TLS for one server. The client's certificate is for the transport alone: etcd takes the common name of
+/// a certificate for a user only if the request has no token.
+fn settings(tls: &Tls, host: &str) -> ClientTlsConfig {
+    let roots = tls.roots.roots.iter().cloned();
+    // The limit for connections does not include the handshake.
+    let settings = ClientTlsConfig::new().timeout(CONNECT).domain_name(host_name(host)).trust_anchors(roots);
+    match &tls.identity {
+        None => settings,
+        Some(own) => settings.identity(Identity::from_pem(&own.certificate, &own.key)),
     }
 }
 

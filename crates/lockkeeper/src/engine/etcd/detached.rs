@@ -160,7 +160,10 @@ impl StoredHold {
         }
         // From here on the period is counted.
         let sent = lease::now();
-        renew(&keys.server, first).await.map_err(|reason| Error::Lost { name: name.to_string(), reason })?;
+        renew(&keys.server, first).await.map_err(|failure| {
+            let (NotRenewed::Gone(reason) | NotRenewed::TryAgain(reason)) = failure;
+            Error::Lost { name: name.to_string(), reason: reason.into() }
+        })?;
         let ends = lease::now().plus(detach.lasts);
         let mover = leases.period.map(|period| {
             let moving = Move {
@@ -228,15 +231,16 @@ impl Move {
     }
 }
 
-/// Renews a lease, until the server replies. The error is the reason.
-async fn renew(server: &Server, id: i64) -> Result<(), String> {
+/// Renews a lease, until the server replies or [`CALL_TIMEOUT`] has passed.
+async fn renew(server: &Server, id: i64) -> Result<(), NotRenewed> {
     let start = tokio::time::Instant::now();
     loop {
         match server.renew(id).await {
             Ok(()) => return Ok(()),
-            Err(NotRenewed::Gone(reason)) => return Err(reason),
-            Err(NotRenewed::TryAgain(reason)) if start.elapsed() > CALL_TIMEOUT => return Err(reason),
-            Err(NotRenewed::TryAgain(_)) => tokio::time::sleep(RETRY).await,
+            Err(NotRenewed::TryAgain(_)) if start.elapsed() <= CALL_TIMEOUT => {
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(failure) => return Err(failure),
         }
     }
 }

@@ -118,6 +118,8 @@ fn mode_of(below: &str) -> Option<LockMode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockkeeper_testbed::every_variant;
+    use lockkeeper_testbed::golden::Golden;
 
     fn contains(range: &Range, key: &str) -> bool {
         range.start.as_str() <= key && key < range.end.as_str()
@@ -154,5 +156,24 @@ mod tests {
             assert_eq!(owner, "/team/.as/a/web-3");
             assert!(!contains(&of(name).all(), &owner), "{name}");
         }
+    }
+
+    /// Clients of different versions use the keys of one server.
+    #[test]
+    fn names_of_keys_do_not_change() {
+        let mut golden = Golden::default();
+        let modes = every_variant!(LockMode {
+            "exclusive": LockMode::Exclusive => LockMode::Exclusive,
+            "shared": LockMode::Shared => LockMode::Shared,
+            "permit": LockMode::Permit { .. } => LockMode::Permit { of: 3 },
+        });
+        for (root, path) in [("default", ""), ("path", "/team")] {
+            let (keys, name) = (Root::new(path).unwrap(), LockName::new("a/b").unwrap());
+            for (mode_name, mode) in &modes {
+                golden.text(&format!("{root} {mode_name}"), &keys.of(&name).own(*mode, "host/1/x.0"));
+            }
+            golden.text(&format!("{root} owner"), &keys.owner(&name, "web.3"));
+        }
+        golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/etcd-keys.txt");
     }
 }

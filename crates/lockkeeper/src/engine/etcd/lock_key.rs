@@ -27,7 +27,7 @@ struct QueueSnapshot {
     revision: i64,
 }
 
-/// A lease and the key attached to it. Dropping the claim gives both up.
+/// A lease and the key attached to it. Dropping this value gives both up.
 struct LockKey {
     server: Arc<Server>,
     root: Arc<Root>,
@@ -285,7 +285,7 @@ impl LockKey {
         }
         if !self.lease.is_valid() {
             // No confirmation to wait for: `drop` does the rest.
-            let reason = self.lease.lost().await.to_string();
+            let reason = self.lease.lost().await;
             return Err(Error::Lost { name, reason });
         }
         let ended = match self.stored.take().filter(StoredHold::lasts) {

@@ -34,7 +34,7 @@
 //!
 //! # Losing a hold
 //!
-//! The lease is counted as in [`crate::lease`]. In addition, each claim watches its own key: if an administrator
+//! The lease is counted as in [`crate::lease`]. In addition, each request watches its own key: if an administrator
 //! deletes it or revokes the lease, the holder or waiter is notified at once and not at the next renewal.
 //!
 //! # Assumptions
@@ -47,16 +47,20 @@
 mod changes;
 mod connection;
 mod detached;
+mod diagnose;
 mod keys;
 mod lock_key;
 mod requests;
 mod server;
 
 use self::requests::Read;
+use super::options::PASSWORD_FILE;
 use super::request_queue::{self, RequestRecord};
 use super::servers::Servers;
+use crate::diagnose::Finding;
 use crate::engine::{
     Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, EngineUrl, Request, WhenBusy,
+    catalogue,
 };
 use crate::info::LockInfo;
 use crate::{LockName, Result};
@@ -64,7 +68,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The engine of `etcd:` URLs.
+/// The options of a URL.
+const OPTIONS: [&str; 4] = ["ca", "cert", "key", PASSWORD_FILE];
+
+/// The engine of `etcd:` URLs, and of `etcds:` or `etcd+tls:` over TLS.
 pub(crate) struct EtcdEngine {
     server: Arc<server::Server>,
     root: Arc<keys::Root>,
@@ -73,11 +80,10 @@ pub(crate) struct EtcdEngine {
 impl EtcdEngine {
     /// Connects, and checks that etcd replies and accepts the credentials.
     pub async fn open(url: &EngineUrl) -> Result<EtcdEngine> {
-        let servers = Servers::parse(url, 2379)?;
+        let servers = Servers::parse(url, 2379, &OPTIONS)?;
         let root =
             keys::Root::new(&servers.path).ok_or_else(|| url.bad("its path is longer than 512 bytes"))?;
-        let server = server::Server::connect(url, servers).await?;
-        server.scan(root.all(), Read::Keys).await?;
+        let server = server::Server::connect(url, servers, root.all()).await?;
         Ok(EtcdEngine { server: Arc::new(server), root: Arc::new(root) })
     }
 }
@@ -88,17 +94,7 @@ impl Engine for EtcdEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: true,
-            fifo: true,
-            shared: true,
-            semaphore: true,
-            waiters: true,
-            election: true,
-            expires: true,
-            at_least: true,
-            detached: true,
-        }
+        catalogue::ETCD
     }
 
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
@@ -141,6 +137,10 @@ impl Engine for EtcdEngine {
         lasts: Option<Duration>,
     ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
         Box::pin(detached::find(&self.server, &self.root, name, owner, lasts))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(diagnose::cluster(&self.server))
     }
 
     fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {

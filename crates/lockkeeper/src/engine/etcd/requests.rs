@@ -63,12 +63,12 @@ fn compare_create(result: CompareResult, key: String, range_end: String, revisio
 
 /// Writes a key and attaches it to a lease.
 pub(super) fn put_with_lease(key: &str, value: Vec<u8>, lease: i64) -> RequestOp {
-    put(PutRequest { key: key.into(), value, lease, ignore_lease: false })
+    put(PutRequest { key: key.into(), value, lease, ..PutRequest::default() })
 }
 
 /// Writes a key that exists; it stays attached to its lease.
 pub(super) fn put_again(key: &str, value: Vec<u8>) -> RequestOp {
-    put(PutRequest { key: key.into(), value, lease: 0, ignore_lease: true })
+    put(PutRequest { key: key.into(), value, ignore_lease: true, ..PutRequest::default() })
 }
 
 fn put(request: PutRequest) -> RequestOp {
@@ -83,7 +83,7 @@ pub(super) fn read(request: RangeRequest) -> RequestOp {
 /// Watches a range for changes at `start_revision` and later.
 pub(super) fn changes(range: &Range, start_revision: i64) -> WatchCreateRequest {
     let (key, range_end) = (range.start.clone().into(), range.end.clone().into());
-    WatchCreateRequest { key, range_end, start_revision, filters: Vec::new() }
+    WatchCreateRequest { key, range_end, start_revision, ..WatchCreateRequest::default() }
 }
 
 /// Watches a range for deletions at `start_revision` and later.

@@ -4,17 +4,23 @@ use super::connection::Connection;
 use super::keys::Range;
 use super::requests::{Read, page};
 use crate::engine::EngineUrl;
-use crate::engine::servers::Servers;
+use crate::engine::options::TLS;
+use crate::engine::servers::{Login, Servers};
+use crate::engine::tls::{self, Tls};
+use crate::error::RejectionKind;
 use crate::lease::NotRenewed;
 use crate::{Error, Result};
 use futures_util::{Stream, StreamExt, stream};
+use lockkeeper_etcd_api::etcdserverpb::cluster_client::ClusterClient;
 use lockkeeper_etcd_api::etcdserverpb::kv_client::KvClient;
 use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;
+use lockkeeper_etcd_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use lockkeeper_etcd_api::etcdserverpb::watch_client::WatchClient;
 use lockkeeper_etcd_api::etcdserverpb::watch_request::RequestUnion;
 use lockkeeper_etcd_api::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, TxnRequest,
-    TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+    AlarmMember, AlarmRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
+    LeaseTimeToLiveRequest, Member, MemberListRequest, TxnRequest, TxnResponse, WatchCreateRequest,
+    WatchRequest, WatchResponse,
 };
 use lockkeeper_etcd_api::mvccpb::KeyValue;
 use std::time::Duration;
@@ -38,18 +44,23 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Connects, and authenticates the user that the URL names. `url` is for error messages.
-    pub async fn connect(url: &EngineUrl, servers: Servers) -> Result<Server> {
-        let connection = Connection::new(&servers.hosts, servers.user)
+    /// Connects, authenticates the user, and checks that it may read this range. `url` is for error messages.
+    pub async fn connect(url: &EngineUrl, servers: Servers, range: Range) -> Result<Server> {
+        let user = servers.user(url, user_of_environment())?;
+        let tls = tls_of(url, &servers)?;
+        let connection = Connection::new(&servers.hosts, user, tls.as_ref())
             .map_err(|error| url.bad(format!("a host is no address of a server: {error}")))?;
-        let authenticated = persist(CALL_TIMEOUT, || connection.authenticate(None)).await;
-        authenticated.map_err(|error| match error {
-            Error::Unavailable { engine, reason } => {
-                Error::Unavailable { engine, reason: format!("{reason} (at {url})") }
-            }
-            other => other,
-        })?;
-        Ok(Server { connection })
+        let server = Server { connection };
+        // The first request also finds out whether the server wants a user.
+        let first = async {
+            persist(CALL_TIMEOUT, || server.connection.authenticate(None)).await?;
+            server.scan(range, Read::Keys).await
+        };
+        if let Err(error) = first.await {
+            let error = with_tls_hint(error, &servers.hosts, tls.as_ref()).await;
+            return Err(error.with_reason(|reason| format!("{reason} (at {url})")));
+        }
+        Ok(server)
     }
 
     /// Reads all keys of a range, page by page.
@@ -165,6 +176,26 @@ impl Server {
         Ok(persist(CALL_TIMEOUT, send).await?.map(Duration::from_secs))
     }
 
+    /// The members of the cluster.
+    pub async fn members(&self) -> Result<Vec<Member>> {
+        let send = || {
+            self.connection.call(|service| async move {
+                ClusterClient::new(service).member_list(MemberListRequest { linearizable: true }).await
+            })
+        };
+        Ok(persist(CALL_TIMEOUT, send).await?.into_inner().members)
+    }
+
+    /// The alarms that members have raised.
+    pub async fn alarms(&self) -> Result<Vec<AlarmMember>> {
+        let send = || {
+            self.connection.call(|service| async move {
+                MaintenanceClient::new(service).alarm(AlarmRequest::default()).await
+            })
+        };
+        Ok(persist(CALL_TIMEOUT, send).await?.into_inner().alarms)
+    }
+
     /// Starts a watch. The stream has every change from the start revision on.
     pub async fn watch(
         &self,
@@ -182,6 +213,54 @@ impl Server {
     }
 }
 
+/// Completes the error about servers that use TLS although this client does not, or the reverse.
+async fn with_tls_hint(error: Error, hosts: &[String], tls: Option<&Tls>) -> Error {
+    if !matches!(error, Error::Unavailable { .. }) || error.to_string().contains("refused") {
+        return error;
+    }
+    for host in hosts {
+        match tls {
+            None if tls::speaks_tls(host).await => {
+                return error.with_reason(|_| format!("{host} uses TLS; write etcds:// instead of etcd://"));
+            }
+            None => {}
+            Some(tls) => {
+                if let Some(sentence) = tls.complaint(host).await {
+                    return error.with_reason(|_| format!("{host}: {sentence}"));
+                }
+            }
+        }
+    }
+    error
+}
+
+/// The settings of TLS, if the scheme asks for it.
+fn tls_of(url: &EngineUrl, servers: &Servers) -> Result<Option<Tls>> {
+    match url.scheme() {
+        Some("etcds" | "etcd+tls") => {
+            let tls = Tls::of(url, &servers.options)?;
+            match servers.hosts.iter().all(|host| tls.to(host).is_some()) {
+                true => Ok(Some(tls)),
+                false => Err(url.bad("a host is no name that a certificate can have")),
+            }
+        }
+        _ if TLS.iter().any(|name| servers.options.get(name).is_some()) => {
+            Err(url.bad("ca, cert and key are for TLS: write etcds:// instead of etcd://"))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `ETCDCTL_USER`, which is `user` or `user:password`, and `ETCDCTL_PASSWORD`.
+fn user_of_environment() -> Option<Login> {
+    let given = std::env::var("ETCDCTL_USER").ok().filter(|user| !user.is_empty())?;
+    let password = || std::env::var("ETCDCTL_PASSWORD").ok();
+    Some(match given.split_once(':') {
+        Some((user, password)) => Login { user: user.into(), password: Some(password.into()) },
+        None => Login { password: password(), user: given },
+    })
+}
+
 /// A stream of one message that stays open until it is dropped: etcd ends watches when their client closes its side.
 fn kept_open<T: Send + 'static>(message: T) -> impl Stream<Item = T> + Send + 'static {
     stream::iter([message]).chain(stream::pending())
@@ -197,14 +276,19 @@ where
     let mut pause = Duration::from_millis(10);
     loop {
         let attempt_end = Instant::now() + ATTEMPT.min(limit);
-        let reason = match timeout_at(attempt_end, send()).await {
+        let failure = match timeout_at(attempt_end, send()).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(status)) if is_passing(&status) => error_text(&status),
-            Ok(Err(status)) => return Err(unavailable(error_text(&status))),
-            Err(_) => "no answer".into(),
+            Ok(Err(status)) if is_passing(&status) => rejection(status),
+            Ok(Err(status)) => return Err(rejection(status)),
+            Err(_) => unavailable("no answer"),
         };
         if start.elapsed() + pause >= limit {
-            return Err(unavailable(format!("{reason}; is it etcd, and does it run?")));
+            return Err(match &failure {
+                Error::Unavailable { .. } => {
+                    failure.with_reason(|reason| format!("{reason}; is it etcd, and does it run?"))
+                }
+                _ => failure,
+            });
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(500));
@@ -219,7 +303,25 @@ fn is_passing(status: &Status) -> bool {
 }
 
 pub(super) fn unavailable(reason: impl Into<String>) -> Error {
-    Error::Unavailable { engine: "etcd", reason: reason.into() }
+    Error::unavailable("etcd", reason)
+}
+
+/// The error for a failed request.
+fn rejection(status: Status) -> Error {
+    kind(&status).error("etcd", error_text(&status)).caused_by(status)
+}
+
+/// The kind of a rejection. etcd reports wrong credentials with various codes.
+fn kind(status: &Status) -> RejectionKind {
+    const CREDENTIALS: [&str; 3] =
+        ["invalid user ID or password", "authentication is not enabled", "user name is empty"];
+    match status.code() {
+        _ if CREDENTIALS.iter().any(|text| status.message().contains(text)) => RejectionKind::Unauthenticated,
+        Code::Unauthenticated => RejectionKind::Unauthenticated,
+        Code::PermissionDenied => RejectionKind::PermissionDenied,
+        Code::ResourceExhausted => RejectionKind::LimitExceeded,
+        _ => RejectionKind::Unavailable,
+    }
 }
 
 /// Describes an error of etcd or of the transport for a user. It contains nothing that we sent, and so no password.
@@ -245,7 +347,10 @@ fn error_text(status: &Status) -> String {
 }
 
 /// An error with its causes, without repetitions.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(sentence) = tls::explain(error) {
+        return sentence;
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

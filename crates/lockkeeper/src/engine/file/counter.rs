@@ -2,6 +2,7 @@
 
 use super::store::Files;
 use crate::{Error, Result};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The number of fences that one durable write covers. The fence skips at most this many numbers after a power
 /// failure.
@@ -9,6 +10,11 @@ pub(super) const BLOCK: u64 = 1000;
 
 /// The highest fence: fences must fit a signed 64-bit column.
 const LAST: u64 = i64::MAX as u64;
+
+/// The highest ceiling that this process has seen. A ceiling is durable before it is seen, and no fence below it needs
+/// another look at the file.
+#[derive(Debug, Default)]
+pub(super) struct KnownCeiling(AtomicU64);
 
 /// Creates the counter of a new directory. Called under the guard.
 pub(super) fn create(files: &Files) -> Result<()> {
@@ -23,24 +29,31 @@ pub(super) fn create(files: &Files) -> Result<()> {
 }
 
 /// The next fence, above every earlier one. Called under the guard, BEFORE the grant is published.
-pub(super) fn next(files: &Files, boot: &str) -> Result<u64> {
-    let mut ceiling = read_ceiling(files)?;
-    let last = match files.read("fence")?.and_then(|text| parse(&text, boot)) {
-        Some(last) => last,
-        // The file is from another boot, or torn: every fence up to the ceiling may have been issued.
-        None => ceiling,
-    };
-    if last >= LAST - BLOCK {
-        return Err(damaged(files, "the counter is at its end"));
-    }
-    let fence = last + 1;
-    if fence > ceiling {
-        ceiling = last + BLOCK;
-        // Example: the last fence was 1000 and the ceiling is 1000. The ceiling becomes 2000, durably, before fence
-        // 1001 is issued.
-        files.replace_durably("ceiling", format!("{ceiling}\n").as_bytes())?;
-    }
-    files.overwrite("fence", line(fence, boot).as_bytes())?;
+pub(super) fn next(files: &Files, boot: &str, known: &KnownCeiling) -> Result<u64> {
+    let mut fence = 0;
+    files.rewrite("fence", |text| {
+        let mut ceiling = known.0.load(Relaxed);
+        let last = match parse(text, boot) {
+            Some(last) => last,
+            // The file is missing, from another boot, or torn: every fence up to the ceiling may have been issued.
+            None => read_ceiling(files)?,
+        };
+        if last >= ceiling {
+            ceiling = read_ceiling(files)?;
+        }
+        if last >= LAST - BLOCK {
+            return Err(damaged(files, "the counter is at its end"));
+        }
+        fence = last + 1;
+        if fence > ceiling {
+            ceiling = last + BLOCK;
+            // Example: the last fence was 1000 and the ceiling is 1000. The ceiling becomes 2000, durably, before fence
+            // 1001 is issued.
+            files.replace_durably("ceiling", format!("{ceiling}\n").as_bytes())?;
+        }
+        known.0.fetch_max(ceiling, Relaxed);
+        Ok(line(fence, boot).into_bytes())
+    })?;
     Ok(fence)
 }
 
@@ -75,6 +88,11 @@ fn damaged(files: &Files, what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The next fence, by a process that has seen no ceiling.
+    fn next(files: &Files, boot: &str) -> Result<u64> {
+        super::next(files, boot, &KnownCeiling::default())
+    }
 
     fn fresh() -> (tempfile::TempDir, Files) {
         let dir = tempfile::tempdir().unwrap();
@@ -136,6 +154,16 @@ mod tests {
         // The temporary file of an interrupted replacement is not the ceiling.
         std::fs::write(dir.path().join("next"), b"99").unwrap();
         assert_eq!(next(&files, "b").unwrap(), before + 1);
+    }
+
+    #[test]
+    fn processes_that_have_seen_different_ceilings_count_together() {
+        let (_dir, files) = fresh();
+        let (one, other) = (KnownCeiling::default(), KnownCeiling::default());
+        let turn = |n: u64| super::next(&files, "b", if n % 700 < 350 { &one } else { &other }).unwrap();
+        let fences: Vec<u64> = (0..3 * BLOCK).map(turn).collect();
+        assert_eq!(fences, (1..=3 * BLOCK).collect::<Vec<_>>());
+        assert_eq!(read_ceiling(&files).unwrap(), 3 * BLOCK);
     }
 
     #[test]

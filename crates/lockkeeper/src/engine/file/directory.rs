@@ -32,8 +32,8 @@ pub(crate) fn default_directory() -> Result<PathBuf> {
 
 /// Creates the directory if it is missing (accessible to its user only), checks it, and opens it.
 pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
-    let walked = Walk::to(path)?;
-    walked.vet()?;
+    let walked = Walk::along(path, true)?;
+    walked.vet(false)?;
     let Walked { path, fd, .. } = walked.last();
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let fd =
@@ -61,6 +61,31 @@ pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
     Ok((path.clone(), fd))
 }
 
+/// Checks and opens an existing directory that several users share. Its owner is root or this process's user, and it is
+/// sticky, so that no user can remove or rename the files of another.
+pub(super) fn open_shared(path: &Path) -> Result<(PathBuf, OwnedFd)> {
+    let walked = Walk::along(path, false)?;
+    let Walked { path, fd, stat } = walked.last();
+    // Before the general checks, whose advice is for a directory of one user.
+    let (mode, shown) = (stat.st_mode, path.display());
+    if mode & 0o022 == 0 || mode & 0o1000 == 0 {
+        return Err(Error::UnsafeDirectory {
+            path: path.clone(),
+            reason: format!(
+                "with `?shared`, it must be writable for several users and sticky, and has mode {:04o}; \
+                 `chmod 1777 {shown}` shares it with all users, `chgrp GROUP {shown}; chmod 1770 {shown}` with a group",
+                mode & 0o7777
+            ),
+        });
+    }
+    walked.vet(true)?;
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd =
+        fs::openat(fd, ".", flags, Mode::empty()).map_err(|e| Error::io("open the directory", path, e))?;
+    refuse_network_file_system(path, &fd)?;
+    Ok((path.clone(), fd))
+}
+
 /// Rejects a file that belongs neither to this process's user nor to root.
 pub(super) fn refuse_other_owner(path: &Path, owner: u32) -> Result<()> {
     match owner == 0 || owner == rustix::process::geteuid().as_raw() {
@@ -81,6 +106,8 @@ struct Walk {
     /// The remaining components of the path, next one first.
     left: VecDeque<OsString>,
     links: usize,
+    /// Whether missing directories are created.
+    create: bool,
 }
 
 struct Walked {
@@ -90,11 +117,11 @@ struct Walked {
 }
 
 impl Walk {
-    /// Walks along an absolute path, and creates missing directories. Symbolic links are followed if they belong to
+    /// Walks along an absolute path, and creates missing directories if `create`. Symbolic links are followed if they belong to
     /// this process's user or to root: where `fs.protected_symlinks` is 0, another user's link in /tmp could redirect
     /// our writes.
-    fn to(path: &Path) -> Result<Walk> {
-        let mut walk = Walk { opened: Vec::new(), left: VecDeque::new(), links: 0 };
+    fn along(path: &Path, create: bool) -> Result<Walk> {
+        let mut walk = Walk { opened: Vec::new(), left: VecDeque::new(), links: 0, create };
         walk.restart(path)?;
         while let Some(name) = walk.left.pop_front() {
             match name.as_bytes() {
@@ -132,7 +159,7 @@ impl Walk {
         let path = self.last().path.join(name);
         let open = || fs::openat(&self.last().fd, name, FLAGS, Mode::empty());
         let opened = match open() {
-            Err(Errno::NOENT) => match fs::mkdirat(&self.last().fd, name, Mode::RWXU) {
+            Err(Errno::NOENT) if self.create => match fs::mkdirat(&self.last().fd, name, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => open(),
                 Err(e) => return Err(Error::io("make the directory", path, e)),
             },
@@ -165,8 +192,9 @@ impl Walk {
         self.restart(Path::new(OsStr::from_bytes(target.as_bytes())))
     }
 
-    /// Rejects a directory in which another user could create, replace or remove files.
-    fn vet(&self) -> Result<()> {
+    /// Rejects a directory in which another user could create, replace or remove files. The last one may be `shared`:
+    /// others may then create files in it.
+    fn vet(&self, shared: bool) -> Result<()> {
         let me = rustix::process::geteuid().as_raw();
         let my_group = rustix::process::getegid().as_raw();
         let unsafe_because =
@@ -180,7 +208,7 @@ impl Walk {
                 )));
             }
             // Under a sticky directory, such as /tmp, other users cannot rename or remove our files.
-            let sticky_above = depth > 0 && mode & 0o1000 != 0;
+            let sticky_above = (depth > 0 || shared) && mode & 0o1000 != 0;
             let group_can =
                 mode & 0o020 != 0 && (depth == 0 || (stat.st_gid != my_group && stat.st_gid != 0));
             if (mode & 0o002 != 0 || group_can) && !sticky_above {

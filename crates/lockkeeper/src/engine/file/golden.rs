@@ -49,7 +49,7 @@ fn files_of_the_file_engine_do_not_change() {
     assert_eq!(read("boot"), boot_id().unwrap());
     let mut golden = Golden::default();
     golden.json("ceiling new", &read("ceiling"));
-    counter::next(&store.files, "00000000-boot").unwrap();
+    counter::next(&store.files, "00000000-boot", &Default::default()).unwrap();
     golden.json("ceiling", &read("ceiling"));
     golden.json("fence", &read("fence"));
     let long = "x/".repeat(200);

@@ -72,18 +72,24 @@
 mod changes;
 mod counter;
 mod detached;
+mod diagnose;
 mod directory;
 #[cfg(test)]
 mod golden;
+mod guard;
 mod live;
 mod process;
 mod queue;
 mod queued_request;
+pub(crate) mod shared;
 mod store;
 
 pub(crate) use directory::default_directory;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, Request, WhenBusy};
+use crate::diagnose::Finding;
+use crate::engine::{
+    Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, Request, WhenBusy, catalogue,
+};
 use crate::info::LockInfo;
 use crate::lease::Lease;
 use crate::{Fence, LockName, Result};
@@ -110,17 +116,7 @@ impl Engine for FileEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: true,
-            fifo: true,
-            shared: true,
-            semaphore: true,
-            waiters: true,
-            election: true,
-            expires: false,
-            at_least: true,
-            detached: true,
-        }
+        catalogue::FILE
     }
 
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
@@ -178,6 +174,10 @@ impl Engine for FileEngine {
         lasts: Option<Duration>,
     ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
         Box::pin(detached::find(&self.store, name, owner, lasts))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async { diagnose::directory(&self.store.files) })
     }
 
     fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {

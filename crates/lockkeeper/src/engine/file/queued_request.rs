@@ -57,7 +57,7 @@ impl QueuedRequest {
             child: None,
             detached: None,
         });
-        let mut granted = edit.settle(&mut queue)?;
+        let mut granted = edit.settle_with(&mut queue, Some(&request_entry.id))?;
         let fence = queue.entries.last().and_then(|mine| mine.held).map(|held| held.fence);
         if !granted.is_empty() {
             granted.extend(queue.first_waiter().map(str::to_owned));
@@ -78,7 +78,7 @@ impl QueuedRequest {
         }
     }
 
-    /// Discards a claim that was never in a published queue.
+    /// Discards a request that was never in a published queue.
     fn discard(mut self, edit: &Edit<'_>) {
         self.fifo = None;
         edit.remove_fifo(&self.id);

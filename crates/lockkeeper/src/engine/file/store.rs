@@ -6,14 +6,15 @@ use super::{counter, directory, live};
 use crate::lease::{self, LeaseTime};
 use crate::{Error, Result};
 use lockkeeper_system::lease_clock;
-use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// The regular files directly in the directory, by name.
 pub(super) struct Files {
-    path: PathBuf,
+    pub path: PathBuf,
     fd: OwnedFd,
 }
 
@@ -23,13 +24,24 @@ impl Files {
         Ok(Files { path, fd })
     }
 
+    /// The file system of the directory: its type, and its room.
+    pub fn file_system(&self) -> Result<(fs::StatFs, fs::StatVfs)> {
+        let look = || -> rustix::io::Result<_> { Ok((fs::fstatfs(&self.fd)?, fs::fstatvfs(&self.fd)?)) };
+        look().map_err(|e| Error::io("look at the file system of", &self.path, e))
+    }
+
+    /// The user who owns the directory.
+    pub fn owner(&self) -> Result<u32> {
+        fs::fstat(&self.fd).map(|stat| stat.st_uid).map_err(|e| Error::io("look at", &self.path, e))
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Opens a file that belongs to this process's user or to root. A file of another user may have been created
     /// before the directory was closed to other users, and its owner could change it.
-    fn open_at(&self, name: &str, flags: OFlags) -> std::io::Result<OwnedFd> {
+    pub fn open_at(&self, name: &str, flags: OFlags) -> std::io::Result<OwnedFd> {
         self.open_with_size(name, flags).map(|(fd, _)| fd)
     }
 
@@ -61,13 +73,19 @@ impl Files {
         read().map_err(|e| Error::io("read", self.path(name), e))
     }
 
-    /// Overwrites the beginning of a file, without fsync.
-    pub fn overwrite(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let write = || -> std::io::Result<()> {
-            let fd = self.open_at(name, OFlags::WRONLY | OFlags::CREATE)?;
-            std::io::Write::write_all(&mut std::fs::File::from(fd), bytes)
-        };
-        write().map_err(|e| Error::io("write", self.path(name), e))
+    /// Overwrites the beginning of a file, without fsync, with bytes that are computed from its content. A missing file
+    /// is created, and is empty.
+    pub fn rewrite(&self, name: &str, change: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<()> {
+        let open = || self.open_with_size(name, OFlags::RDWR | OFlags::CREATE);
+        let (fd, size) = open().map_err(|e| Error::io("write", self.path(name), e))?;
+        let text = read_all(&fd, size).map_err(|e| Error::io("read", self.path(name), e))?;
+        let bytes = change(&text)?;
+        let written = rustix::io::pwrite(&fd, &bytes, 0);
+        match written.map_err(|e| Error::io("write", self.path(name), e))? {
+            length if length == bytes.len() => Ok(()),
+            // The checksum of the line shows that it is torn.
+            _ => Err(Error::io("write", self.path(name), Errno::NOSPC)),
+        }
     }
 
     /// Writes the temporary file, which no process reads before it is renamed. Called under the guard.
@@ -75,10 +93,12 @@ impl Files {
     /// It is always a new file. The remains of a killed process are removed rather than overwritten: they may be an
     /// earlier queue (see [`publish_aside_as`](Self::publish_aside_as)), which another process may still be reading.
     fn write_aside(&self, bytes: &[u8]) -> Result<std::fs::File> {
-        let create = || self.open_at("next", OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
+        // The file is new, so that its owner need not be checked.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let create = || fs::openat(&self.fd, "next", flags, Mode::RUSR | Mode::WUSR);
         let write = || -> std::io::Result<std::fs::File> {
             let fd = match create() {
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(Errno::EXIST) => {
                     fs::unlinkat(&self.fd, "next", AtFlags::empty())?;
                     create()?
                 }
@@ -109,7 +129,12 @@ impl Files {
     /// An existing file is exchanged with it, and then removed under its other name. A plain rename onto an existing
     /// file would have the same result, but ext4 then writes the new file to the disk at once (`auto_da_alloc`), which
     /// takes five times as long as all the rest of an edit. A process killed in between leaves the old file as `next`.
-    fn publish_aside_as(&self, name: &str) -> Result<()> {
+    ///
+    /// `is_new`: there is probably no such file yet.
+    fn publish_aside_as(&self, name: &str, is_new: bool) -> Result<()> {
+        if is_new && fs::renameat_with(&self.fd, "next", &self.fd, name, RenameFlags::NOREPLACE).is_ok() {
+            return Ok(());
+        }
         match fs::renameat_with(&self.fd, "next", &self.fd, name, RenameFlags::EXCHANGE) {
             Ok(()) => {
                 // Best effort: the next edit removes it, too.
@@ -146,10 +171,6 @@ impl Files {
     }
 }
 
-/// The number of attempts to lock the guard before blocking. The guard is held so briefly that retrying is mostly
-/// faster.
-const SPINS: usize = 32;
-
 /// One open state directory.
 pub(super) struct Store {
     pub files: Files,
@@ -157,6 +178,9 @@ pub(super) struct Store {
     pub boot: String,
     pub me: Process,
     pub pid_namespace: String,
+    ceiling: counter::KnownCeiling,
+    /// The guard file, opened by an earlier edit of this process.
+    pub(super) idle_guard: Mutex<Option<OwnedFd>>,
 }
 
 impl Store {
@@ -167,7 +191,8 @@ impl Store {
             .map_err(|e| Error::io("open", files.path("live"), e))?;
         let boot = process::boot_id().map_err(|e| Error::io("read", "/proc/sys/kernel/random/boot_id", e))?;
         let (me, pid_namespace) = (Process::me(), process::pid_namespace());
-        let store = Store { files, live, boot, me, pid_namespace };
+        let (ceiling, idle_guard) = Default::default();
+        let store = Store { files, live, boot, me, pid_namespace, ceiling, idle_guard };
         // `boot` is written last: with the id of this boot in it, the directory is ready, and the guard is not needed.
         if !store.is_prepared()? {
             store.edit_blocking()?.prepare()?;
@@ -178,46 +203,6 @@ impl Store {
     /// Whether a process has prepared the directory since the machine was started.
     fn is_prepared(&self) -> Result<bool> {
         Ok(self.files.read("boot")?.is_some_and(|boot| boot == self.boot.as_bytes()))
-    }
-
-    /// Locks the guard: retries a few times, then waits on a blocking thread so that this one stays free.
-    pub async fn edit(&self) -> Result<Edit<'_>> {
-        let (mut guard, path) = (self.open_guard()?, self.files.path("guard"));
-        for _ in 0..SPINS {
-            match fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Edit { store: self, _guard: guard }),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => tokio::task::yield_now().await,
-                Err(e) => return Err(Error::io("lock", path, e)),
-            }
-        }
-        let locked = tokio::task::spawn_blocking(move || lock(guard, FlockOperation::LockExclusive)).await;
-        guard = locked
-            .map_err(|e| Error::io("lock", &path, std::io::Error::other(e)))?
-            .map_err(|e| Error::io("lock", &path, e))?;
-        Ok(Edit { store: self, _guard: guard })
-    }
-
-    /// Locks the guard if it is free.
-    pub fn try_edit(&self) -> Result<Option<Edit<'_>>> {
-        match lock(self.open_guard()?, FlockOperation::NonBlockingLockExclusive) {
-            Ok(guard) => Ok(Some(Edit { store: self, _guard: guard })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(e) => Err(Error::io("lock", self.files.path("guard"), e)),
-        }
-    }
-
-    fn edit_blocking(&self) -> Result<Edit<'_>> {
-        let guard = lock(self.open_guard()?, FlockOperation::LockExclusive)
-            .map_err(|e| Error::io("lock", self.files.path("guard"), e))?;
-        Ok(Edit { store: self, _guard: guard })
-    }
-
-    /// Opens the guard file. Each call creates a new open file description, so that flock(2) also excludes the tasks
-    /// of one process.
-    fn open_guard(&self) -> Result<OwnedFd> {
-        self.files
-            .open_at("guard", OFlags::RDWR | OFlags::CREATE)
-            .map_err(|e| Error::io("write in", &self.files.path, e))
     }
 
     /// The queue as last published. Only the process that holds the guard may act on it.
@@ -291,15 +276,6 @@ fn read_all(fd: &OwnedFd, size: usize) -> std::io::Result<Vec<u8>> {
     }
 }
 
-fn lock(guard: OwnedFd, how: FlockOperation) -> rustix::io::Result<OwnedFd> {
-    loop {
-        match fs::flock(&guard, how) {
-            Err(Errno::INTR) => {}
-            other => return other.map(|()| guard),
-        }
-    }
-}
-
 /// A watch on an entry's FIFO, on its owner or child process, or on the deadline of a detached entry.
 pub(super) enum Watch {
     Fifo(OwnedFd),
@@ -324,7 +300,8 @@ impl Watch {
 /// The permission to change the directory: the guard, held until dropped.
 pub(super) struct Edit<'a> {
     pub store: &'a Store,
-    _guard: OwnedFd,
+    /// Taken when dropped.
+    pub(super) guard: Option<OwnedFd>,
 }
 
 impl Edit<'_> {
@@ -366,8 +343,16 @@ impl Edit<'_> {
     }
 
     pub fn settle(&self, queue: &mut Queue) -> Result<Vec<String>> {
-        let files = &self.store.files;
-        queue.settle(|entry| self.alive(entry), || counter::next(files, &self.store.boot))
+        self.settle_with(queue, None)
+    }
+
+    /// The same, if the caller has just created the FIFO of the entry `own`.
+    pub fn settle_with(&self, queue: &mut Queue, own: Option<&str>) -> Result<Vec<String>> {
+        let store = self.store;
+        queue.settle(
+            |entry| Ok(own.is_some_and(|own| entry.id == own) || self.alive(entry)?),
+            || counter::next(&store.files, &store.boot, &store.ceiling),
+        )
     }
 
     /// Wakes, THEN publishes: see "No waiter is forgotten" in the parent module.
@@ -387,7 +372,7 @@ impl Edit<'_> {
         }
         match durable {
             true => files.rename_aside_durably(&aside, "locks", &file),
-            false => files.publish_aside_as(&file),
+            false => files.publish_aside_as(&file, queue.entries.len() == 1),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Holders and waiters, as the tables have them.
+//! Lists holders and waiters from the tables of the schema.
 
 use super::session::{Args, Session};
 use super::unexpected_rows;

@@ -29,6 +29,13 @@
 //! over, and only the fence distinguishes the two holders. The fence comes from a sequence, whose values are durable
 //! before they are used.
 //!
+//! # Several servers
+//!
+//! A URL may name a primary and its standbys. A session is opened with the primary: the first server that is not in
+//! recovery. If that server fails and a standby is promoted, all holds are lost, since their sessions have ended; the next
+//! request opens a session with the promoted server. Replication may be behind, so the promoted server may lack the last
+//! values of the sequence. Therefore the upper bits of a fence are the server's timeline, which rises with each promotion.
+//!
 //! # Detached holds
 //!
 //! The table `lockkeeper.kept` has the holds that outlive their session, with their owner and deadline by the server's
@@ -37,25 +44,30 @@
 //!
 //! # Requirements
 //!
-//! PostgreSQL 14 or later, a primary, and a dedicated session: poolers that share sessions among clients (PgBouncer
-//! in transaction mode) do not preserve advisory locks.
+//! PostgreSQL 14 or later, a primary, and a dedicated session: [`pooler`] detects poolers that share sessions among
+//! clients (PgBouncer in transaction mode).
 
+mod connection;
+mod diagnose;
 mod listing;
+mod password;
+mod pooler;
 mod session;
+mod tls;
 
+use crate::diagnose::Finding;
 use crate::engine::{
     Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, EngineUrl, Hold, Request,
-    WhenBusy,
+    WhenBusy, catalogue,
 };
 use crate::info::{LockInfo, LockMode, lock_type};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
+use connection::Servers;
 use listing::{detached_state, read, tidy, tidy_all};
 use session::{Args, Session, unavailable};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::Config;
-use tokio_postgres::config::Host;
 use tokio_postgres::types::Type;
 
 /// The interval at which waiters that do not watch a holder's session check the queue.
@@ -68,28 +80,16 @@ const LISTENERS: i64 = 2;
 const LISTENERS_HERE: usize = 4;
 
 pub(crate) struct PostgresEngine {
-    config: Config,
+    servers: Arc<Servers>,
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
     listeners: tokio::sync::Semaphore,
 }
 
 impl PostgresEngine {
     pub async fn open(url: &EngineUrl) -> Result<PostgresEngine> {
-        let mut config: Config =
-            url.expose().parse().map_err(|_| url.bad("write postgres://user:password@host:port/database"))?;
-        if config.get_hosts().is_empty() {
-            return Err(url.bad("it names no host"));
-        }
-        // The parser ends the password at the first `@`, and would resolve the rest of it as a host name.
-        let unexpected_rows = |host: &Host| matches!(host, Host::Tcp(host) if host.contains('@'));
-        if config.get_hosts().iter().any(unexpected_rows) {
-            return Err(
-                url.bad("there is more than one `@`; write %40 for an `@` in the user or the password")
-            );
-        }
-        config.application_name("lockkeeper");
         let listeners = tokio::sync::Semaphore::new(LISTENERS_HERE);
-        let engine = PostgresEngine { config, session: tokio::sync::Mutex::new(None), listeners };
+        let servers = Arc::new(Servers::parse(url)?);
+        let engine = PostgresEngine { servers, session: tokio::sync::Mutex::new(None), listeners };
         engine.session().await?;
         Ok(engine)
     }
@@ -100,7 +100,7 @@ impl PostgresEngine {
         match &*kept {
             Some(session) if session.is_alive() => Ok(session.clone()),
             _ => {
-                let session = Arc::new(Session::open(&self.config).await?);
+                let session = Arc::new(Session::open(&self.servers).await?);
                 *kept = Some(session.clone());
                 Ok(session)
             }
@@ -129,7 +129,7 @@ impl PostgresEngine {
                 }
             };
             if watched.as_ref().map(|watched| watched.session) != held_by {
-                watched = held_by.and_then(|session| self.watch(session));
+                watched = held_by.and_then(|session| self.watch(&entry.session, session));
             }
             let nap = if watched.is_some() { next_end } else { next_end.min(LOOK) };
             let died = async {
@@ -148,11 +148,11 @@ impl PostgresEngine {
     }
 
     /// Starts to watch for the death of a session, if a connection is available for it.
-    fn watch(&self, session: i64) -> Option<DeathWatch<'_>> {
+    fn watch<'a>(&'a self, near: &'a Session, session: i64) -> Option<DeathWatch<'a>> {
         let permit = self.listeners.try_acquire().ok()?;
         let death = Box::pin(async move {
             let _permit = permit;
-            if session::death_of(&self.config, session).await.is_none() {
+            if session::death_of(near, session).await.is_none() {
                 // No connection is available: check periodically instead.
                 tokio::time::sleep(LOOK).await;
             }
@@ -172,17 +172,7 @@ impl Engine for PostgresEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: true,
-            fifo: true,
-            shared: true,
-            semaphore: true,
-            waiters: true,
-            election: true,
-            expires: true,
-            at_least: true,
-            detached: true,
-        }
+        catalogue::POSTGRES
     }
 
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
@@ -259,6 +249,10 @@ impl Engine for PostgresEngine {
         })
     }
 
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async { diagnose::server(&*self.session().await?).await })
+    }
+
     fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let session = self.session().await?;
@@ -309,7 +303,8 @@ impl QueueEntry {
             LockMode::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
         };
         let (ttl_ms, non_blocking) = (self.ttl.as_millis() as i64, when_busy == WhenBusy::Try);
-        let sql = "SELECT granted, used_as FROM lockkeeper.enter($1, $2, $3, $4, $5, $6, $7, $8)";
+        let sql =
+            "SELECT granted, used_as, pg_backend_pid() FROM lockkeeper.enter($1, $2, $3, $4, $5, $6, $7, $8)";
         let rows = self
             .session
             .call(
@@ -327,6 +322,9 @@ impl QueueEntry {
             )
             .await?;
         let row = rows.first().ok_or_else(unexpected_rows)?;
+        if row.try_get::<_, i32>(2).map_err(|_| unexpected_rows())? != self.session.backend {
+            return Err(unavailable(pooler::ADVICE.into()));
+        }
         if let Some(permits) = row.try_get::<_, Option<i32>>(1).map_err(|_| unexpected_rows())? {
             let used_as = match u32::try_from(permits) {
                 Ok(of) if of > 0 => LockMode::Permit { of },
@@ -369,7 +367,11 @@ impl QueueEntry {
         let renewal = lease::keep_renewed(lease.clone(), self.ttl, move || {
             let (session, holder) = (session.clone(), holder.clone());
             async move {
-                match session.call("SELECT lockkeeper.renew($1)", &[(&holder, Type::TEXT)]).await {
+                let sql = "SELECT lockkeeper.renew($1), pg_backend_pid()";
+                match session.call(sql, &[(&holder, Type::TEXT)]).await {
+                    Ok(rows) if serves(&rows, session.backend) == Some(false) => {
+                        Err(NotRenewed::Gone(pooler::ADVICE.into()))
+                    }
                     Ok(rows) => match rows.first().and_then(|row| row.try_get::<_, Option<i64>>(0).ok()?) {
                         Some(_) => Ok(()),
                         None => Err(NotRenewed::Gone("the server does not know this hold any more".into())),
@@ -380,6 +382,16 @@ impl QueueEntry {
         });
         RenewedEntry { _renewal: renewal, entry: self }
     }
+}
+
+/// Whether a renewal has run in the session's own backend.
+fn serves(rows: &[tokio_postgres::Row], backend: i32) -> Option<bool> {
+    Some(rows.first()?.try_get::<_, i32>(1).ok()? == backend)
+}
+
+/// Whether an error reports that a pooler shares the sessions: the server was reached, and cannot keep locks there.
+pub(crate) fn is_shared_pool(error: &Error) -> bool {
+    error.to_string().contains(pooler::ADVICE)
 }
 
 /// Removes an entry from the queue; its detached hold continues.
@@ -407,7 +419,7 @@ impl Drop for QueueEntry {
     }
 }
 
-/// A granted claim.
+/// A granted entry, and the task that renews its lease.
 struct RenewedEntry {
     _renewal: Renewal,
     entry: QueueEntry,
@@ -419,7 +431,7 @@ impl RenewedEntry {
         drop(renewal);
         entry.detached &= sql == LEAVE;
         let reason = if !entry.session.is_alive() {
-            entry.session.ended().await
+            entry.session.ended().await.into()
         } else if remove(&entry.session, sql, &entry.name, &entry.holder).await? {
             entry.left = true;
             return Ok(());

@@ -6,10 +6,18 @@ CREATE SCHEMA IF NOT EXISTS lockkeeper;
 -- Sequences are durable and never repeat a value, also after a crash.
 CREATE SEQUENCE IF NOT EXISTS lockkeeper.fence;
 CREATE SEQUENCE IF NOT EXISTS lockkeeper.session;
+CREATE SEQUENCE IF NOT EXISTS lockkeeper.entry;
+
+-- A fence above all earlier ones. A promoted standby, or a server that was recovered from a backup, may lack the last
+-- values of the sequence, but has a higher timeline than every server from which it descends.
+CREATE OR REPLACE FUNCTION lockkeeper.next_fence() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT ((('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint % 524288) << 44)
+        + nextval('lockkeeper.fence')
+$$;
 
 -- Unlogged: an entry is void without its session, and no session survives a crash.
 CREATE UNLOGGED TABLE IF NOT EXISTS lockkeeper.queue (
-    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id         bigint PRIMARY KEY DEFAULT nextval('lockkeeper.entry'),
     name       text NOT NULL,
     holder     text NOT NULL UNIQUE,
     session    bigint NOT NULL,
@@ -23,6 +31,11 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockkeeper.queue (
     held_since timestamptz,
     ends       timestamptz
 );
+-- In version 2 the column had a sequence of its own, which is not usable after the promotion of a standby, as the sequence
+-- of an unlogged table is unlogged too.
+ALTER TABLE lockkeeper.queue ALTER COLUMN id DROP IDENTITY IF EXISTS,
+    ALTER COLUMN id SET DEFAULT nextval('lockkeeper.entry');
+SELECT setval('lockkeeper.entry', greatest(max(id) + 1, nextval('lockkeeper.entry'))) FROM lockkeeper.queue;
 CREATE INDEX IF NOT EXISTS queue_order ON lockkeeper.queue (name, id);
 
 -- Detached holds: they last until `ends`, with or without their entry in the queue. Logged: they need no session.
@@ -100,7 +113,7 @@ BEGIN
             CONTINUE;
         END IF;
         IF entry.fence IS NULL THEN
-            UPDATE lockkeeper.queue q SET fence = nextval('lockkeeper.fence'),
+            UPDATE lockkeeper.queue q SET fence = lockkeeper.next_fence(),
                 held_since = clock_timestamp(), ends = clock_timestamp() + q.ttl WHERE q.id = entry.id;
             changed := true;
             IF entry.id <> entering THEN
@@ -265,4 +278,4 @@ BEGIN
     PERFORM lockkeeper.settle(lock_name, me);
 END $$;
 
-COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 2';
+COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 3';

@@ -1,14 +1,19 @@
 //! A session: one connection with its advisory lock and its notifications, and the texts of its errors.
 
+use super::connection::{PostgresConnection, Servers};
+use super::pooler;
+use crate::engine::tls;
+use crate::error::RejectionKind;
 use crate::lease::Lease;
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, SimpleQueryMessage};
 
 /// The time limit for a connection or a reply.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,8 +21,8 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for setting up a session: other clients may be creating the schema.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The version of the schema, which its comment has: `lockkeeper 2`.
-const VERSION: u32 = 2;
+/// The version of the schema, which its comment has: `lockkeeper 3`.
+const VERSION: u32 = 3;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The settings that the locks rely on, independent of the defaults of the database or user: each statement sees what
@@ -32,7 +37,12 @@ pub(super) type Args<'a> = [(&'a (dyn ToSql + Sync), Type)];
 pub(super) struct Session {
     client: Client,
     pub number: i64,
+    /// The process of the server that serves this session: see [`pooler`].
+    pub backend: i32,
     address: String,
+    /// The settings of this session's server, for further connections to it.
+    host: Config,
+    servers: Arc<Servers>,
     shared: Arc<Shared>,
     /// The longest lease that the server's TCP timeouts allow for: see [`Session::allow_for`].
     allowed: tokio::sync::Mutex<Duration>,
@@ -55,13 +65,31 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Connects, creates the schema if needed, and takes the session's advisory lock.
-    pub async fn open(config: &Config) -> Result<Session> {
-        let address = address_of(config);
-        let silent =
-            |_| unavailable(format!("{address} did not answer as PostgreSQL does within {CALL_TIMEOUT:?}"));
-        let connecting = tokio::time::timeout(CALL_TIMEOUT, config.connect(NoTls)).await.map_err(silent)?;
-        let (client, connection) = connecting.map_err(|e| explain(&address, config, &e))?;
+    /// Opens a session with the first of the servers that is a primary.
+    pub async fn open(servers: &Arc<Servers>) -> Result<Session> {
+        let mut failures = Vec::new();
+        for host in &servers.hosts {
+            match Session::open_at(servers, host).await {
+                Ok(session) => return Ok(session),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(in_one(failures))
+    }
+
+    /// Connects, checks that the server is a primary and the session is not shared, creates the schema if needed, and
+    /// takes the session's advisory lock.
+    async fn open_at(servers: &Arc<Servers>, host: &Config) -> Result<Session> {
+        let address = address_of(host);
+        let connecting = timeout(CALL_TIMEOUT, servers.connect(host)).await;
+        let (client, connection) = match connecting {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(e)) => return Err(explain(&address, host, e)),
+            Err(_) => {
+                let reason = format!("{address} did not answer as PostgreSQL does within {CALL_TIMEOUT:?}");
+                return Err(unavailable(reason));
+            }
+        };
         let setting_up = async {
             let shared = Arc::new(Shared {
                 waiting: Mutex::default(),
@@ -70,6 +98,13 @@ impl Session {
                 ended: watch::Sender::new(None),
             });
             let connection = tokio::spawn(run(connection, shared.clone())).abort_handle();
+            let backend = pooler::backend(&client).await?;
+            if is_standby(&client).await? {
+                return Ok(Err(format!("{address} is a read-only standby; name the primary")));
+            }
+            if pooler::is_shared(&client, backend, servers, host).await? {
+                return Ok(Err(format!("{address}: {}", pooler::ADVICE)));
+            }
             client.batch_execute(SETTINGS).await?;
             install(&client).await?;
             let row = client.query_one("SELECT nextval('lockkeeper.session')", &[]).await?;
@@ -77,11 +112,21 @@ impl Session {
             let live = "SELECT pg_advisory_lock(lockkeeper.life($1))";
             client.query_typed(live, &[(&number, Type::INT8)]).await?;
             client.batch_execute(&format!("LISTEN lockkeeper_{number}; LISTEN lockkeeper_changed")).await?;
-            let allowed = tokio::sync::Mutex::new(Duration::ZERO);
-            Ok(Session { client, number, address: address.clone(), shared, allowed, connection })
+            Ok(Ok(Session {
+                client,
+                number,
+                backend,
+                address: address.clone(),
+                host: host.clone(),
+                servers: servers.clone(),
+                shared,
+                allowed: tokio::sync::Mutex::new(Duration::ZERO),
+                connection,
+            }))
         };
-        match tokio::time::timeout(SETUP_TIMEOUT, setting_up).await {
-            Ok(session) => session.map_err(|e| explain(&address, config, &e)),
+        match timeout(SETUP_TIMEOUT, setting_up).await {
+            Ok(Ok(session)) => session.map_err(unavailable),
+            Ok(Err(e)) => Err(explain(&address, host, e)),
             Err(_) => {
                 Err(unavailable(format!("{address} did not set up a session within {SETUP_TIMEOUT:?}")))
             }
@@ -94,18 +139,21 @@ impl Session {
 
     /// Calls one function of the schema. A session that does not reply in time is closed, with all its holds.
     pub async fn call(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
-        match tokio::time::timeout(CALL_TIMEOUT, self.client.query_typed(sql, args)).await {
+        match timeout(CALL_TIMEOUT, self.client.query_typed(sql, args)).await {
             Ok(answer) => answer.map_err(|e| match e.as_db_error() {
-                Some(_) => explain(&self.address, &Config::new(), &e),
+                Some(_) => explain(&self.address, &Config::new(), e),
                 None => unavailable(self.shared.ended.borrow().clone().unwrap_or_else(|| e.to_string())),
             }),
-            Err(_) => {
-                let reason = format!("{} did not answer within {CALL_TIMEOUT:?}", self.address);
-                self.shared.end(&reason);
-                self.connection.abort();
-                Err(unavailable(reason))
-            }
+            Err(_) => Err(self.close_as_silent()),
         }
+    }
+
+    /// Ends the session, since the server has not answered in time.
+    fn close_as_silent(&self) -> Error {
+        let reason = format!("{} did not answer within {CALL_TIMEOUT:?}", self.address);
+        self.shared.end(&reason);
+        self.connection.abort();
+        unavailable(reason)
     }
 
     /// Makes the server keep this connection for longer than a lease of `ttl`, even if the client's machine is
@@ -123,8 +171,10 @@ impl Session {
                 wanted.as_millis(),
                 (seconds / 3).max(1),
             );
-            let set = self.client.batch_execute(&settings).await;
-            set.map_err(|e| explain(&self.address, &Config::new(), &e))?;
+            let Ok(set) = timeout(CALL_TIMEOUT, self.client.batch_execute(&settings)).await else {
+                return Err(self.close_as_silent());
+            };
+            set.map_err(|e| explain(&self.address, &Config::new(), e))?;
             *allowed = wanted / 2;
         }
         Ok(())
@@ -197,11 +247,33 @@ impl Drop for Waiter {
     }
 }
 
+/// Whether the server replicates from another one. A simple query, as poolers may not support prepared statements.
+async fn is_standby(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let messages = client.simple_query("SELECT pg_is_in_recovery()").await?;
+    Ok(messages
+        .iter()
+        .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
+}
+
+/// One error for the failures of all servers, of the kind of the first that an operator has to act on.
+fn in_one(failures: Vec<Error>) -> Error {
+    let reasons: Vec<String> = match failures.as_slice() {
+        [_] => Vec::new(),
+        failures => failures.iter().map(|failure| failure.to_string()).collect(),
+    };
+    let acts = |failure: &Error| RejectionKind::of(failure) != Some(RejectionKind::Unavailable);
+    let first = failures.iter().position(acts).unwrap_or_default();
+    match failures.into_iter().nth(first) {
+        Some(failure) if reasons.is_empty() => failure,
+        Some(failure) => {
+            failure.with_reason(|_| format!("none of its servers is a primary: {}", reasons.join("; ")))
+        }
+        None => unavailable("it names no host".into()),
+    }
+}
+
 /// Runs the connection and forwards its notifications.
-async fn run(
-    mut connection: Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
-    shared: Arc<Shared>,
-) {
+async fn run(mut connection: PostgresConnection, shared: Arc<Shared>) {
     let reason = loop {
         match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
             Some(Ok(AsyncMessage::Notification(note))) if note.channel() == "lockkeeper_changed" => {
@@ -249,12 +321,11 @@ async fn is_installed(client: &Client) -> Result<bool, tokio_postgres::Error> {
     Ok(version == Some(VERSION))
 }
 
-/// Resolves when a session has ended, that is, when its advisory lock is available. Uses a separate connection, which
-/// blocks.
-pub(super) async fn death_of(config: &Config, session: i64) -> Option<()> {
-    let (client, connection) = config.connect(NoTls).await.ok()?;
-    let driver = tokio::spawn(connection);
-    let _stop = AbortOnDrop(driver.abort_handle());
+/// Resolves when another session of the server of `near` has ended, that is, when its advisory lock is available. Uses a
+/// separate connection, which blocks.
+pub(super) async fn death_of(near: &Session, session: i64) -> Option<()> {
+    let (client, connection) = near.servers.connect(&near.host).await.ok()?;
+    let _connection = AbortOnDrop(tokio::spawn(connection).abort_handle());
     // If this client is gone, the server must stop waiting.
     client.batch_execute("SET client_connection_check_interval = '1s'; SET lock_timeout = 0").await.ok()?;
     let wait = "SELECT pg_advisory_lock_shared(lockkeeper.life($1))";
@@ -262,7 +333,8 @@ pub(super) async fn death_of(config: &Config, session: i64) -> Option<()> {
     Some(())
 }
 
-struct AbortOnDrop(tokio::task::AbortHandle);
+/// Ends a connection's task when dropped.
+pub(super) struct AbortOnDrop(pub tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -271,7 +343,7 @@ impl Drop for AbortOnDrop {
 }
 
 pub(super) fn unavailable(reason: String) -> Error {
-    Error::Unavailable { engine: "postgres", reason }
+    Error::unavailable("postgres", reason)
 }
 
 /// The address as host:port, for messages.
@@ -292,13 +364,35 @@ fn in_words(e: &tokio_postgres::Error) -> String {
     }
 }
 
-fn explain(address: &str, config: &Config, e: &tokio_postgres::Error) -> Error {
+fn explain(address: &str, config: &Config, e: tokio_postgres::Error) -> Error {
+    kind(&e).error("postgres", explanation(address, config, &e)).caused_by(e)
+}
+
+/// The kind of a failure.
+fn kind(e: &tokio_postgres::Error) -> RejectionKind {
+    match e.code() {
+        Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+            RejectionKind::Unauthenticated
+        }
+        None if in_words(e).contains("password missing") => RejectionKind::Unauthenticated,
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => RejectionKind::PermissionDenied,
+        // Class 53, insufficient resources: connections, memory, disk.
+        Some(code) if code.code().starts_with("53") => RejectionKind::LimitExceeded,
+        _ => RejectionKind::Unavailable,
+    }
+}
+
+fn explanation(address: &str, config: &Config, e: &tokio_postgres::Error) -> String {
     let words = in_words(e);
+    if let Some(sentence) = tls::explain(e) {
+        return format!("{address}: {sentence}");
+    }
     let io = std::error::Error::source(e).and_then(|source| source.downcast_ref::<std::io::Error>());
     let refused = io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
-    unavailable(match e.code() {
+    match e.code() {
         Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
-            format!("{address} does not accept this user and password")
+            let tls = if words.contains("no encryption") { "; use TLS: sslmode=verify-full" } else { "" };
+            format!("{address} does not accept this user and password: {words}{tls}")
         }
         Some(&SqlState::INVALID_CATALOG_NAME) => {
             format!("{address} has no database `{}`", config.get_dbname().unwrap_or_default())
@@ -320,12 +414,19 @@ fn explain(address: &str, config: &Config, e: &tokio_postgres::Error) -> Error {
         Some(_) => format!("{address}: {words}"),
         None if refused => format!("{address} refuses connections; is PostgreSQL running there?"),
         None if io.is_some() => format!("{address}: {words}; is it PostgreSQL?"),
-        None if e.to_string().contains("TLS") => {
-            format!("{address}: TLS to PostgreSQL is not built in; use a tunnel, or sslmode=disable")
+        None if words.contains("server does not support TLS") => {
+            format!("{address} has no TLS; set `ssl = on` and a certificate there, or use sslmode=disable")
+        }
+        None if e.to_string().contains("TLS") => format!("{address}: {words}; does it use TLS at this port?"),
+        // The library needs a password and has none.
+        None if words.contains("password missing") => {
+            format!(
+                "{address} requires a password: write user:password@host, or use ?passfile=FILE or PGPASSWORD"
+            )
         }
         None if e.to_string().contains("config") => format!("{address}: {e}: {words}"),
         None => format!(
             "what answers at {address} does not speak PostgreSQL's protocol ({words}); is the port right?"
         ),
-    })
+    }
 }

@@ -3,12 +3,15 @@
 use futures_util::StreamExt;
 use redis::aio::{PubSub, PubSubSink};
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// A handle of the task that owns the connection. The task ends with the connection or the last handle.
 #[derive(Clone)]
 pub(super) struct Listener {
     commands: mpsc::UnboundedSender<Command>,
+    /// The address of the server.
+    server: Arc<str>,
 }
 
 enum Command {
@@ -25,10 +28,10 @@ pub(super) struct Subscription {
 }
 
 impl Listener {
-    pub fn start(pubsub: PubSub) -> Listener {
+    pub fn start(pubsub: PubSub, server: String) -> Listener {
         let (commands, received) = mpsc::unbounded_channel();
         tokio::spawn(run(pubsub, received));
-        Listener { commands }
+        Listener { commands, server: server.into() }
     }
 
     /// Returns when the server has confirmed the subscription; `None` if the connection is gone or the server rejects
@@ -42,6 +45,11 @@ impl Listener {
 }
 
 impl Subscription {
+    /// The address of the server that sends the messages.
+    pub fn server(&self) -> &str {
+        &self.listener.server
+    }
+
     /// Resolves with true when there were messages since the last call; false if the connection is gone.
     pub async fn message(&mut self) -> bool {
         match &mut self.messages {

@@ -1,4 +1,5 @@
-//! The `redis` engine: locks on one Redis server, or on a majority of several independent ones ([Redlock](redlock)).
+//! The `redis` engine: locks on one Redis server, or on a majority of several independent ones ([Redlock](redlock)). The
+//! server is the one in the URL, or the one that [Sentinel or a Redis Cluster](locate) has put in charge.
 //!
 //! # The recipe
 //!
@@ -29,61 +30,43 @@
 //! two clients can hold the lock at once, and the later one has the higher fence: a resource that checks it stays
 //! safe.
 
+mod address;
+mod diagnose;
+mod failure;
 mod listener;
+mod locate;
 mod redlock;
 mod server;
 
+use crate::diagnose::Finding;
 use crate::engine::{
     Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, EngineUrl, Hold, Request,
-    WhenBusy,
+    WhenBusy, catalogue,
 };
 use crate::info::LockInfo;
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
+use address::{RedisUrl, Topology};
 use listener::Subscription;
 use server::{AcquireReply, CALL_TIMEOUT, DetachReply, Release, Released, Server};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The engine of `redis://` URLs that name one server.
+/// The engine of the URLs that lead to one server: the one that they name, or that has the locks now.
 pub(crate) struct RedisEngine {
     server: Arc<Server>,
 }
 
-/// Opens `redis://host` or, with several hosts, Redlock. `?unfenced` applies to Redlock: see there.
+/// Opens one of the URLs in [`address`]. `redis://` with several hosts is Redlock, to which `?unfenced` applies: see
+/// there.
 pub(crate) async fn open(url: &EngineUrl) -> Result<Arc<dyn Engine>> {
-    let (plain, unfenced) = match url.expose().strip_suffix("?unfenced") {
-        Some(plain) => (EngineUrl::from(plain), true),
-        None => (url.clone(), false),
-    };
-    let servers = servers_of(&plain)?;
-    match &servers[..] {
-        [one] => {
-            let server = Arc::new(Server::new("redis", one)?);
-            server.check().await?;
-            Ok(Arc::new(RedisEngine { server }))
-        }
-        _ => Ok(Arc::new(redlock::Redlock::open(&servers, unfenced).await?)),
+    let url = RedisUrl::parse(url)?;
+    if url.topology == Topology::Servers && url.hosts.len() > 1 {
+        return Ok(Arc::new(redlock::Redlock::open(url).await?));
     }
-}
-
-/// Splits a URL into one for each server: `redis://user:password@a:1,b:2/0` names two servers, with the same
-/// credentials and database.
-fn servers_of(url: &EngineUrl) -> Result<Vec<EngineUrl>> {
-    let Some((scheme, rest)) = url.expose().split_once("://") else {
-        return Err(url.bad("write redis://host:port"));
-    };
-    if scheme == "rediss" {
-        return Err(url.bad("TLS to Redis is not built in; use redis:// through a tunnel"));
-    }
-    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-    let servers: Vec<EngineUrl> =
-        hosts.split(',').map(|host| format!("{scheme}://{login}{host}{path}").into()).collect();
-    match hosts.split(',').any(str::is_empty) {
-        true => Err(url.bad("a host is missing; write redis://host:port or redis://a,b,c")),
-        false => Ok(servers),
-    }
+    let server = Arc::new(Server::new("redis", url));
+    server.check().await?;
+    Ok(Arc::new(RedisEngine { server }))
 }
 
 impl Engine for RedisEngine {
@@ -92,17 +75,7 @@ impl Engine for RedisEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: true,
-            fifo: false,
-            shared: false,
-            semaphore: true,
-            waiters: false,
-            election: true,
-            expires: true,
-            at_least: true,
-            detached: true,
-        }
+        catalogue::REDIS
     }
 
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
@@ -133,7 +106,13 @@ impl Engine for RedisEngine {
                 free = match free {
                     // Subscribe BEFORE the attempt that decides to wait, or a release in between would be missed.
                     None => Some(lease_request.subscribe().await?),
-                    Some(subscription) => until_free(subscription, look_again).await,
+                    // After a failover, the releases are published by another server.
+                    Some(subscription) if !self.server.is_current(&subscription).await => {
+                        Some(lease_request.subscribe().await?)
+                    }
+                    Some(subscription) => {
+                        until_free(subscription, look_again.min(self.server.longest_wait())).await
+                    }
                 };
             }
         })
@@ -162,6 +141,10 @@ impl Engine for RedisEngine {
         lasts: Option<Duration>,
     ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
         Box::pin(self.server.detached(name.as_str(), owner, lasts))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(diagnose::server(&self.server))
     }
 
     fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
@@ -237,7 +220,7 @@ impl LeaseRequest {
         Error::Lost { name: self.name.clone(), reason }
     }
 
-    /// Starts the renewal, or returns the claim if its lease has already expired.
+    /// Starts the renewal, or returns the request if its lease has already expired.
     fn start_renewal(self, sent: lease::LeaseTime) -> Result<(Lease, RenewedLease), LeaseRequest> {
         let lease = Lease::expiring(sent, self.ttl);
         if !lease.is_valid() {
@@ -275,7 +258,7 @@ impl Drop for LeaseRequest {
     }
 }
 
-/// A granted claim. The renewal stops BEFORE the claim is released.
+/// A granted request. The renewal stops BEFORE the lease is released.
 struct RenewedLease {
     _renewal: Renewal,
     lease_request: LeaseRequest,
@@ -331,6 +314,11 @@ impl Changes for RedisChanges {
             // This request also ends expired leases, which causes a message.
             let name = self.name.as_deref();
             let first_end = self.server.first_end(name).await?.unwrap_or(Duration::MAX);
+            if !self.server.is_current(&self.subscription).await {
+                self.subscription = self.server.when_changed(name).await?;
+                return Ok(());
+            }
+            let first_end = first_end.min(self.server.longest_wait());
             let subscription = tokio::select! {
                 subscription = self.subscription.message() => subscription,
                 () = tokio::time::sleep(first_end.saturating_add(Duration::from_millis(1))) => true,
@@ -340,24 +328,5 @@ impl Changes for RedisChanges {
             }
             Ok(())
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_of_one_url_share_credentials_and_database() {
-        let servers = |url: &str| -> Vec<String> {
-            let servers = servers_of(&url.into()).unwrap();
-            servers.iter().map(|url| url.expose().to_owned()).collect()
-        };
-        assert_eq!(servers("redis://h"), ["redis://h"]);
-        assert_eq!(servers("redis://u:p,@q@a:1,b:2/3"), ["redis://u:p,@q@a:1/3", "redis://u:p,@q@b:2/3"]);
-        assert_eq!(servers("redis://[::1]:7,b?x"), ["redis://[::1]:7?x", "redis://b?x"]);
-        for bad in ["redis:h", "redis://", "redis://a,,b", "redis:///0", "rediss://h"] {
-            assert!(matches!(servers_of(&bad.into()), Err(Error::BadUrl { .. })), "{bad}");
-        }
     }
 }

@@ -14,13 +14,16 @@
 //! can be counted in two majorities. Requests must therefore opt in with `.unfenced()`, or the URL with `?unfenced`.
 //! Redlock is suitable for doing work once *in most cases* while a minority of the servers is down.
 
+use super::address::RedisUrl;
 use super::listener::Subscription;
 use super::server::{AcquireReply, CALL_TIMEOUT, DetachReply, Release, Released, Server};
 use super::{call_timeout, server, tag_text};
+use crate::diagnose::Finding;
 use crate::engine::{
-    Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, EngineUrl, Hold, Request,
-    WhenBusy,
+    Acquired, BoxFuture, Capabilities, Changes, Detach, DetachedState, Engine, Hold, Request, WhenBusy,
+    catalogue,
 };
+use crate::error::RejectionKind;
 use crate::info::{LockInfo, LockMode, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, LockName, Result};
@@ -48,14 +51,17 @@ pub(crate) struct Redlock {
 
 impl Redlock {
     /// Connects to at least a majority of the servers.
-    pub async fn open(urls: &[EngineUrl], unfenced: bool) -> Result<Redlock> {
-        if urls.len() > SERVERS_MAX {
-            return Err(Error::BadOption(format!(
-                "{} servers; at most {SERVERS_MAX} are allowed",
-                urls.len()
-            )));
+    pub async fn open(url: RedisUrl) -> Result<Redlock> {
+        let RedisUrl { topology, hosts, access, unfenced } = url;
+        if hosts.len() > SERVERS_MAX {
+            let count = hosts.len();
+            return Err(Error::BadOption(format!("{count} servers; at most {SERVERS_MAX} are allowed")));
         }
-        let all: Vec<Server> = urls.iter().map(|url| Server::new(NAME, url)).collect::<Result<_>>()?;
+        let one = |host| {
+            let (topology, access) = (topology.clone(), access.clone());
+            Server::new(NAME, RedisUrl { topology, hosts: vec![host], access, unfenced })
+        };
+        let all: Vec<Server> = hosts.into_iter().map(one).collect();
         let servers = Arc::new(Servers { all });
         servers.majority(|server| async move { server.check().await.map(|()| true) }).await?;
         Ok(Redlock { servers, unfenced })
@@ -115,25 +121,20 @@ impl Servers {
         match votes.yes >= self.quorum() {
             true => Ok(true),
             false if votes.failed.len() > self.all.len() - self.quorum() => {
-                Err(self.no_majority(&votes.failed))
+                Err(self.no_majority(votes.failed))
             }
             false => Ok(false),
         }
     }
 
-    fn no_majority(&self, failed: &[Error]) -> Error {
-        let reasons: Vec<String> = failed
-            .iter()
-            .map(|error| match error {
-                Error::Unavailable { reason, .. } => reason.clone(),
-                other => other.to_string(),
-            })
-            .collect();
+    /// The error for too few votes. It has the kind of the failures if they have the same.
+    fn no_majority(&self, failed: Vec<Error>) -> Error {
+        let mut kinds = failed.iter().map(RejectionKind::of);
+        let first = kinds.next().flatten().unwrap_or(RejectionKind::Unavailable);
+        let kind = if kinds.all(|kind| kind == Some(first)) { first } else { RejectionKind::Unavailable };
+        let reasons: Vec<String> = failed.into_iter().map(Error::into_reason).collect();
         let (count, reasons) = (self.all.len(), reasons.join("; "));
-        Error::Unavailable {
-            engine: NAME,
-            reason: format!("no majority of the {count} servers answers: {reasons}"),
-        }
+        kind.error(NAME, format!("no majority of the {count} servers answers: {reasons}"))
     }
 
     /// Reads from all servers, and returns the holders on which a majority agrees.
@@ -146,7 +147,7 @@ impl Servers {
         let (read, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         if read.len() < self.quorum() {
             let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
-            return Err(self.no_majority(&failed));
+            return Err(self.no_majority(failed));
         }
         let mut seen: BTreeMap<(String, String), (usize, Participant)> = BTreeMap::new();
         for lock in read.into_iter().flatten().flatten() {
@@ -170,17 +171,7 @@ impl Engine for Redlock {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: false,
-            fifo: false,
-            shared: false,
-            semaphore: false,
-            waiters: false,
-            election: false,
-            expires: true,
-            at_least: true,
-            detached: true,
-        }
+        catalogue::REDLOCK
     }
 
     fn unfenced(&self) -> bool {
@@ -207,7 +198,7 @@ impl Engine for Redlock {
                 // A grant without a majority would only block other clients.
                 vote_request.release_all().await;
                 if votes.failed.len() > self.servers.all.len() - self.servers.quorum() {
-                    return Err(self.servers.no_majority(&votes.failed));
+                    return Err(self.servers.no_majority(votes.failed));
                 }
                 if when_busy == WhenBusy::Try {
                     vote_request.released = true;
@@ -278,6 +269,10 @@ impl Engine for Redlock {
         })
     }
 
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(super::diagnose::servers(&self.servers.all))
+    }
+
     fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.servers.majority(|server| server.release_as(name.as_str(), owner)))
     }
@@ -294,7 +289,7 @@ impl Servers {
         let (subscriptions, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         if subscriptions.len() < self.quorum() {
             let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
-            return Err(self.no_majority(&failed));
+            return Err(self.no_majority(failed));
         }
         Ok(subscriptions.into_iter().flatten().collect())
     }
@@ -415,7 +410,7 @@ impl VoteRequest {
 }
 
 impl Drop for VoteRequest {
-    /// Releases on all servers, like the claim on one server.
+    /// Releases on all servers, as [`super`] does on one server.
     fn drop(&mut self) {
         if self.released {
             return;
@@ -443,7 +438,7 @@ struct RenewedVotes {
 }
 
 impl RenewedVotes {
-    /// Returns when a majority has released; dropping the claim then releases on the other servers.
+    /// Returns when a majority has released; dropping the request then releases on the other servers.
     async fn end(self: Box<Self>, how: Release) -> Result<()> {
         let RenewedVotes { _renewal: renewal, mut vote_request } = *self;
         drop(renewal);

@@ -1,36 +1,57 @@
-//! One Redis server: its connections, the operations of the script, and the texts of its errors.
+//! One Redis server, or the one of several that has the locks: its connections, and the operations of the script.
 
+use super::address::{Access, Host, RedisUrl};
+use super::failure::{Failure, Failures};
 use super::listener::{Listener, Subscription};
-use crate::engine::{Detach, DetachedState, EngineUrl};
+use super::locate::Locator;
+use crate::engine::{Detach, DetachedState};
 use crate::info::{Detached, LockInfo, LockMode, Participant, Tag, lock_type};
 use crate::{Error, Fence, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
+use redis::{FromRedisValue, RedisError, Script};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The time limit for a connection or a reply where no lease requires a shorter one.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number of attempts before a failure is reported.
+/// The number of attempts before a failure is reported, where no other server can take over.
 const ATTEMPTS: u32 = 3;
 
-/// The prefix of all keys.
-const KEYS: &str = "lockkeeper:";
+/// The pause before the next attempt while another server takes over.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The shortest time limit of an attempt, where the request leaves more time and another server may take over.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(500);
+
+/// The prefix of all channels.
+const CHANNELS: &str = "lockkeeper:";
 
 static KEEPER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("keeper.lua")));
 
-/// A Redis server. Connects on demand, and again after a connection broke.
+/// The server that has the locks. Connects on demand, and again after a connection broke or another server took over.
 pub(super) struct Server {
-    engine: &'static str,
-    client: redis::Client,
-    /// The address as host:port, for messages.
-    address: String,
+    access: Access,
+    locator: Locator,
+    failures: Failures,
     /// The prefix of the channels. All databases of a server share its channels, so it contains the database.
     channels: String,
-    /// The connection with its serial number.
-    connection: tokio::sync::Mutex<Option<(u64, MultiplexedConnection)>>,
-    listener: tokio::sync::Mutex<Option<Listener>>,
+    connection: tokio::sync::Mutex<Option<Connection>>,
+    /// Connections with a lower serial are not used any more: their server fell silent, and another one may take over.
+    abandoned_below: AtomicU64,
+    /// The listener with the address of its server.
+    listener: tokio::sync::Mutex<Option<(String, Listener)>>,
+}
+
+/// A connection to the server that has the locks.
+#[derive(Clone)]
+struct Connection {
+    /// Incremented with each new connection.
+    serial: u64,
+    host: Host,
+    connection: MultiplexedConnection,
 }
 
 /// The reply to an acquire.
@@ -77,26 +98,19 @@ pub(super) struct Hold<'a> {
 }
 
 impl Server {
-    /// Checks the URL of one server, without connecting.
-    pub fn new(engine: &'static str, url: &EngineUrl) -> Result<Server> {
-        let client = redis::Client::open(url.expose()).map_err(|e| {
-            // The client's message may quote the URL with its password.
-            let reason = match e.detail() {
-                None => e.to_string(),
-                Some(_) => "write redis://[user:password@]host[:port][/database]".into(),
-            };
-            url.bad(reason)
-        })?;
-        let info = client.get_connection_info();
-        let (address, database) = (info.addr().to_string(), info.redis_settings().db());
-        Ok(Server {
-            engine,
-            address,
-            channels: format!("{KEYS}{database}:"),
-            client,
+    /// The client of the server that the URL names or leads to. It has not connected yet.
+    pub fn new(engine: &'static str, url: RedisUrl) -> Server {
+        let access = url.access.clone();
+        let locator = Locator::new(url);
+        Server {
+            failures: Failures { engine, place: locator.description() },
+            channels: format!("{CHANNELS}{}:", access.info.db()),
+            access,
+            locator,
             connection: tokio::sync::Mutex::new(None),
+            abandoned_below: AtomicU64::new(0),
             listener: tokio::sync::Mutex::new(None),
-        })
+        }
     }
 
     /// Checks that the server replies, and is a Redis server.
@@ -216,6 +230,20 @@ impl Server {
         Ok(u64::try_from(ms).ok().map(Duration::from_millis))
     }
 
+    /// Runs a command other than the script.
+    pub async fn command<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T> {
+        let run = async {
+            let Connection { host, mut connection, .. } = self.connect(CALL_TIMEOUT, None).await?;
+            self.in_time(CALL_TIMEOUT, &host, command.query_async(&mut connection)).await
+        };
+        run.await.map_err(|failure: Failure| failure.error)
+    }
+
+    /// The server or servers that the URL names, for messages.
+    pub fn place(&self) -> &str {
+        &self.failures.place
+    }
+
     /// Subscribes to releases of a lock.
     pub async fn when_free(&self, name: &str) -> Result<Subscription> {
         self.subscribe(format!("{}free:{name}", self.channels)).await
@@ -231,22 +259,48 @@ impl Server {
     }
 
     async fn subscribe(&self, channel: String) -> Result<Subscription> {
+        let start = Instant::now();
+        let mut broken = None;
+        loop {
+            // BEFORE the listener is locked: the search for the server may take long.
+            let failure = match self.connect(CALL_TIMEOUT, broken).await {
+                Ok(connection) => {
+                    broken = Some(connection.serial);
+                    match self.subscribe_at(connection.host, &channel).await {
+                        Ok(subscription) => return Ok(subscription),
+                        Err(failure) => failure,
+                    }
+                }
+                Err(failure) => failure,
+            };
+            if !(self.locator.fails_over() && failure.passing && start.elapsed() + PAUSE < CALL_TIMEOUT) {
+                return Err(failure.error);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn subscribe_at(&self, host: Host, channel: &str) -> Result<Subscription, Failure> {
+        let limit = self.attempt(CALL_TIMEOUT);
         let mut kept = self.listener.lock().await;
-        if let Some(listener) = &*kept
-            && let Ok(Some(subscription)) =
-                tokio::time::timeout(CALL_TIMEOUT, listener.subscribe(&channel)).await
+        if let Some((address, listener)) = &*kept
+            && *address == host.address
+            && let Ok(Some(subscription)) = tokio::time::timeout(limit, listener.subscribe(channel)).await
         {
             return Ok(subscription);
         }
-        let pubsub = self.in_time(CALL_TIMEOUT, self.client.get_async_pubsub()).await?;
-        let listener = Listener::start(pubsub);
-        match tokio::time::timeout(CALL_TIMEOUT, listener.subscribe(&channel)).await {
+        let pubsub = self.in_time(limit, &host, self.access.subscribe(&host)).await?;
+        let listener = Listener::start(pubsub, host.address.clone());
+        match tokio::time::timeout(limit, listener.subscribe(channel)).await {
             Ok(Some(subscription)) => {
-                *kept = Some(listener);
+                *kept = Some((host.address, listener));
                 Ok(subscription)
             }
-            Ok(None) => Err(self.unexpected_reply(&format!("cannot subscribe to the channel `{channel}`"))),
-            Err(_) => Err(self.silent(CALL_TIMEOUT)),
+            Ok(None) => {
+                let error = self.unexpected_reply(&format!("cannot subscribe to the channel `{channel}`"));
+                Err(Failure { broken: true, passing: true, error })
+            }
+            Err(_) => Err(Failure { broken: true, passing: true, error: self.failures.silent(&host, limit) }),
         }
     }
 
@@ -256,61 +310,130 @@ impl Server {
         self.call_counted(within, args).await.map(|(value, _)| value)
     }
 
-    /// The same, and whether it was sent more than once.
+    /// The same, and whether an earlier attempt may have been executed. Where another server may take over, it is repeated for as long
+    /// as one attempt may take.
     async fn call_counted<T: FromRedisValue>(&self, within: Duration, args: &[&str]) -> Result<(T, bool)> {
-        let mut broken = None;
-        for attempt in 1.. {
-            let (serial, connection) = self.connect(within, broken).await?;
-            match self.call_on(connection, within, args).await {
-                Err(failure) if failure.broken && attempt < ATTEMPTS => broken = Some(serial),
-                Err(failure) => return Err(failure.error),
-                Ok(value) => return Ok((value, attempt > 1)),
+        let (mut broken, mut sent) = (None, 0);
+        // Whether an earlier attempt may have been executed: its connection broke before the reply.
+        let mut perhaps_done = false;
+        let attempt = self.attempt(within);
+        let start = Instant::now();
+        loop {
+            let (failure, connected) = match self.connect(within, broken).await {
+                Err(failure) => (failure, false),
+                Ok(connection) => {
+                    sent += 1;
+                    broken = Some(connection.serial);
+                    let serial = connection.serial;
+                    match self.call_on(connection, attempt, args).await {
+                        Ok(value) => return Ok((value, perhaps_done)),
+                        Err(failure) => {
+                            perhaps_done |= failure.broken;
+                            if failure.broken {
+                                self.abandon(serial);
+                            }
+                            (failure, true)
+                        }
+                    }
+                }
+            };
+            let again = match self.locator.fails_over() {
+                true => failure.passing && start.elapsed() + PAUSE < within,
+                false => connected && failure.broken && sent < ATTEMPTS,
+            };
+            if !again {
+                return Err(failure.error);
+            }
+            if self.locator.fails_over() {
+                tokio::time::sleep(PAUSE).await;
             }
         }
-        Err(self.silent(within))
+    }
+
+    /// The time limit of one attempt. Where another server may take over, a silent server must leave time to find it.
+    fn attempt(&self, within: Duration) -> Duration {
+        match self.locator.fails_over() {
+            true => within.min((within / 3).max(SHORTEST_ATTEMPT)),
+            false => within,
+        }
+    }
+
+    /// Where another server may take over, no later call uses this connection.
+    fn abandon(&self, serial: u64) {
+        if self.locator.fails_over() {
+            self.abandoned_below.fetch_max(serial + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The longest time for which a waiter relies on its subscription. Where another server may take over, the one that
+    /// was subscribed to may have fallen silent.
+    pub fn longest_wait(&self) -> Duration {
+        match self.locator.fails_over() {
+            true => CALL_TIMEOUT,
+            false => Duration::MAX,
+        }
+    }
+
+    /// Whether a subscription is one at the server that is used now.
+    pub async fn is_current(&self, subscription: &Subscription) -> bool {
+        let kept = self.connection.lock().await;
+        kept.as_ref().is_none_or(|current| current.host.address == subscription.server())
     }
 
     async fn call_on<T: FromRedisValue>(
         &self,
-        mut connection: MultiplexedConnection,
+        connection: Connection,
         within: Duration,
         args: &[&str],
     ) -> Result<T, Failure> {
-        let mut keeper = KEEPER.key(KEYS);
+        let Connection { host, mut connection, .. } = connection;
+        let mut keeper = KEEPER.key(self.locator.keys());
         keeper.arg(&self.channels).arg(args);
-        match tokio::time::timeout(within, keeper.invoke_async(&mut connection)).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(e)) => Err(Failure { broken: e.is_io_error(), error: self.explain(&e) }),
-            Err(_) => Err(Failure { broken: true, error: self.silent(within) }),
-        }
+        self.in_time(within, &host, keeper.invoke_async(&mut connection)).await
     }
 
     /// The current connection, or a new one in place of `broken`.
-    async fn connect(&self, within: Duration, broken: Option<u64>) -> Result<(u64, MultiplexedConnection)> {
+    async fn connect(&self, within: Duration, broken: Option<u64>) -> Result<Connection, Failure> {
         let mut kept = self.connection.lock().await;
         let serial = match &*kept {
-            Some((serial, connection)) if Some(*serial) != broken => {
-                return Ok((*serial, connection.clone()));
+            Some(current)
+                if Some(current.serial) != broken
+                    && current.serial >= self.abandoned_below.load(Ordering::Relaxed) =>
+            {
+                return Ok(current.clone());
             }
-            Some((serial, _)) => serial + 1,
+            Some(current) => current.serial + 1,
             None => 0,
         };
-        // No timeouts in the client: each operation has its own.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        let connection = self.in_time(within, connecting).await?;
-        *kept = Some((serial, connection.clone()));
-        Ok((serial, connection))
+        let found = tokio::time::timeout(within, self.locator.find(&self.access)).await;
+        let host = match found {
+            Ok(found) => found.map_err(|error| self.failures.not_found(error))?,
+            Err(_) => return Err(self.failures.not_located(within)),
+        };
+        let connecting = self.access.connect(&host, &self.access.info);
+        let limit = if kept.is_none() { within } else { self.attempt(within) };
+        let connection = match self.in_time(limit, &host, connecting).await {
+            Ok(connection) => connection,
+            // Only for the first connection: later ones have a time limit.
+            Err(failure) if kept.is_none() => {
+                return Err(self.failures.with_tls_hint(failure, &host).await);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let connection = Connection { serial, host, connection };
+        *kept = Some(connection.clone());
+        Ok(connection)
     }
 
     async fn in_time<T>(
         &self,
         within: Duration,
+        host: &Host,
         future: impl Future<Output = Result<T, RedisError>>,
-    ) -> Result<T> {
+    ) -> Result<T, Failure> {
         match tokio::time::timeout(within, future).await {
-            Ok(done) => done.map_err(|e| self.explain(&e)),
-            Err(_) => Err(self.silent(within)),
+            Ok(done) => done.map_err(|e| self.failures.explain(host, e)),
+            Err(_) => Err(Failure { broken: true, passing: true, error: self.failures.silent(host, within) }),
         }
     }
 
@@ -329,58 +452,9 @@ impl Server {
         Ok(LockInfo { name, holders, waiters: Vec::new() })
     }
 
-    fn unavailable(&self, reason: String) -> Error {
-        Error::Unavailable { engine: self.engine, reason }
-    }
-
-    fn silent(&self, within: Duration) -> Error {
-        self.unavailable(format!("{} did not answer within {within:?}", self.address))
-    }
-
     fn unexpected_reply(&self, what: &str) -> Error {
-        self.unavailable(format!("{}: {what}", self.address))
+        self.failures.unexpected_reply(what)
     }
-
-    fn explain(&self, e: &RedisError) -> Error {
-        let address = &self.address;
-        self.unavailable(match (e.kind(), e.code()) {
-            _ if e.is_connection_refusal() => {
-                format!("{address} refuses connections; is Redis running there?")
-            }
-            _ if e.is_timeout() => format!("{address} did not answer in time"),
-            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
-                format!("{address} does not accept this user and password")
-            }
-            (_, Some("NOAUTH")) => format!("{address} asks for a password: redis://user:password@host"),
-            (ErrorKind::Server(ServerErrorKind::NoPerm), _) => {
-                format!("{address} does not permit this user to run the keeper script: {e}")
-            }
-            (ErrorKind::Server(ServerErrorKind::ReadOnly), _) => {
-                format!("{address} is a read-only replica; name the primary")
-            }
-            (ErrorKind::Server(ServerErrorKind::BusyLoading), _) => {
-                format!("{address} is still loading its data; try again")
-            }
-            (ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::ClusterDown), _) => {
-                format!(
-                    "{address} is a member of a Redis Cluster, which is not supported; name a single server"
-                )
-            }
-            (ErrorKind::Parse, _) => {
-                format!("what answers at {address} does not speak Redis's protocol; is the port right?")
-            }
-            _ if e.is_connection_dropped() => {
-                format!("{address} closed the connection; is it Redis, without TLS?")
-            }
-            _ => format!("{address}: {e}"),
-        })
-    }
-}
-
-/// A failed call; `broken` if a new connection may help.
-struct Failure {
-    broken: bool,
-    error: Error,
 }
 
 fn permits(mode: LockMode) -> u32 {

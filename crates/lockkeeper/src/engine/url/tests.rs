@@ -20,7 +20,8 @@ fn addresses_and_harmless_options_are_shown() {
         "lockkeeper:",
         "lockkeeper:///run/lockkeeper/socket",
         "lockkeeper://a,b:7421?ca=/etc/ca.pem&in-order&insecure-no-tls&token-file=/run/token",
-        "postgres://h/db?sslmode=require",
+        "postgres://h/db?sslmode=require&target_session_attrs=read-write&sslrootcert=/etc/ca.pem",
+        "rediss://h?ca=/etc/ca.pem&cert=/etc/c.pem&key=/etc/c.key&password-file=/run/password",
         "redis://a:1,b:2?unfenced",
         "zookeeper://[::1]:2181,h_1.example/team/x",
     ] {
@@ -76,19 +77,25 @@ const MALFORMED: [&str; 40] = [
     ":password=s3cr3t host=127.0.0.1",
 ];
 
-const SCHEMES: [&str; 12] = [
+const SCHEMES: [&str; 18] = [
     "cluster",
     "etcd",
+    "etcd+tls",
+    "etcds",
     "file",
     "gopher",
     "http",
     "lockkeeper",
+    "mariadb",
     "mysql",
     "postgres",
     "postgresql",
     "redis",
+    "redis-cluster",
+    "redis-sentinel",
     "rediss",
     "zookeeper",
+    "zookeeper+tls",
 ];
 
 fn assert_hidden(url: &str, text: &str) {

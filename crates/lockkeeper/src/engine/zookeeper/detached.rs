@@ -13,11 +13,12 @@
 //!
 //! # The clock
 //!
-//! ZooKeeper has no timers for ordinary nodes: the clients that want the lock remove a node whose time is over. The
-//! **leader's** clock counts, not theirs. The leader stamps every write; a node expires when another write has a stamp
-//! that is later by the time in the record. A client that finds a detached node writes the lock's node, unchanged, to
-//! get such a stamp, and adds the time that has passed here since the reply, which is less than has passed there. If
-//! the leadership moves to a server with another clock, the hold ends earlier or later by the difference.
+//! ZooKeeper has no timers for ordinary nodes: the clients that want the lock remove a node whose deadline has passed.
+//! The **leader's** clock counts, not theirs. The leader stamps every write; a node expires when another write has a
+//! stamp that is later by the time in the record. A client that finds a detached node writes the lock's node,
+//! unchanged, to get such a stamp, and adds the time that has passed here since the reply, which is less than has
+//! passed there. If the leadership moves to a server with another clock, the hold ends earlier or later by the
+//! difference.
 
 use super::ensemble::{Ensemble, fresh_children, retry};
 use super::nodes::{self, LockNode};
@@ -65,7 +66,7 @@ impl ServerTime {
     }
 }
 
-/// Reads the detached holds of a lock whose nodes have these names, and removes those whose time is over.
+/// Reads the detached holds of a lock whose nodes have these names, and removes those whose deadline has passed.
 pub(super) async fn live(
     client: &Client,
     lock: &LockNode,

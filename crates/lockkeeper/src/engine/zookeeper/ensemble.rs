@@ -1,9 +1,12 @@
 //! The connection to ZooKeeper: sessions, repetition after a broken connection, texts of errors.
 
 use super::nodes::{LockNode, Root};
+use super::relay::Relays;
 use crate::engine::EngineUrl;
 use crate::engine::request_queue::RequestRecord;
 use crate::engine::servers::Servers;
+use crate::engine::tls::{self, Tls};
+use crate::error::RejectionKind;
 use crate::info::now_ms;
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
@@ -31,7 +34,10 @@ pub(super) struct Session {
 
 /// The servers, and our sessions with them.
 pub(super) struct Ensemble {
+    /// The servers, or the relays to them.
     hosts: String,
+    /// The relays, with TLS.
+    relays: Option<Relays>,
     user: Option<(String, String)>,
     /// The URL, for messages.
     url: EngineUrl,
@@ -41,10 +47,15 @@ pub(super) struct Ensemble {
 }
 
 impl Ensemble {
-    pub async fn open(url: &EngineUrl, servers: Servers, root: Root) -> Result<Ensemble> {
+    pub async fn open(url: &EngineUrl, servers: Servers, tls: Option<Tls>, root: Root) -> Result<Ensemble> {
+        let relays = match tls {
+            Some(tls) => Some(Relays::start(url, &servers.hosts, &tls).await?),
+            None => None,
+        };
         let ensemble = Ensemble {
-            hosts: servers.hosts.join(","),
-            user: servers.user,
+            hosts: relays.as_ref().map_or_else(|| servers.hosts.join(","), |relays| relays.addresses.clone()),
+            relays,
+            user: servers.user(url, None)?,
             url: url.clone(),
             root,
             sessions: Default::default(),
@@ -111,11 +122,27 @@ impl Ensemble {
                 Err(_) => "no answer".into(),
             };
             if start.elapsed() >= CALL_TIMEOUT {
-                let url = &self.url;
-                return Err(unavailable(format!("{error} at {url}; is it ZooKeeper, and does it run?")));
+                return Err(self.not_connected(&error).await);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// The error for servers that do not answer as ZooKeeper.
+    async fn not_connected(&self, error: &str) -> Error {
+        let url = &self.url;
+        if let Some(relays) = &self.relays {
+            let cause = relays.failure().map(|failure| format!(": {failure}")).unwrap_or_default();
+            return unavailable(format!("{error} at {url}{cause}; is it ZooKeeper, and does it run?"));
+        }
+        for host in self.hosts.split(',') {
+            if tls::speaks_tls(host).await {
+                return unavailable(format!(
+                    "{host} answers in TLS; write zookeeper+tls:// instead of zookeeper://"
+                ));
+            }
+        }
+        unavailable(format!("{error} at {url}; is it ZooKeeper, and does it run?"))
     }
 
     /// The nodes of all locks, in use or not.
@@ -167,7 +194,14 @@ impl Ensemble {
     /// The error for a final reply of the server.
     pub fn refused(&self, error: &ZkError) -> Error {
         let root = self.root.path();
-        unavailable(match (error, &self.user) {
+        let kind = match (error, &self.user) {
+            // ZooKeeper accepts any password, and denies the access to nodes of another one.
+            (ZkError::NoAuth, Some(_)) => RejectionKind::PermissionDenied,
+            (ZkError::NoAuth, None) | (ZkError::AuthFailed, _) => RejectionKind::Unauthenticated,
+            (ZkError::QuotaExceeded, _) => RejectionKind::LimitExceeded,
+            _ => RejectionKind::Unavailable,
+        };
+        let reason = match (error, &self.user) {
             (ZkError::NoAuth, Some((user, _))) => {
                 format!("the user {user:?} may not use the locks below {root}, or the password is wrong")
             }
@@ -177,12 +211,13 @@ impl Ensemble {
             (ZkError::AuthFailed, _) => "the server does not accept this user and password".into(),
             (ZkError::Unimplemented, _) => "the server is older than 3.6".into(),
             (error, _) => error.to_string(),
-        })
+        };
+        kind.error("zookeeper", reason).caused_by(error.clone())
     }
 }
 
-/// Puts detached holds in the places of their ephemeral nodes, and leaves out those whose time is over. For display:
-/// this machine's clock decides.
+/// Puts detached holds in the places of their ephemeral nodes, and leaves out those whose deadline has passed. For
+/// display: this machine's clock decides.
 fn in_place(mut records: Vec<(i64, RequestRecord)>) -> Vec<(i64, RequestRecord)> {
     let (now_ms, mut detached) = (now_ms(), HashSet::new());
     records.retain(|(_, record)| record.detached.as_ref().is_none_or(|it| it.until_ms > now_ms));
@@ -232,5 +267,5 @@ pub(super) fn is_session_end(error: &ZkError) -> bool {
 }
 
 pub(super) fn unavailable(reason: impl Into<String>) -> Error {
-    Error::Unavailable { engine: "zookeeper", reason: reason.into() }
+    Error::unavailable("zookeeper", reason)
 }

@@ -38,20 +38,26 @@
 //! A renewal is a `sync`, which reaches the *leader*, and a read of our node: a server that is cut off from its
 //! ensemble would answer a mere ping, too. Our server reports the session to the leader within half a tick, and a
 //! report that is not yet sent is lost if that server crashes. Since a session lasts at least two ticks, a hold
-//! counts **three quarters** of the session timeout and no more. In addition, each claim watches its own node, and
+//! counts **three quarters** of the session timeout and no more. In addition, each request watches its own node, and
 //! notices at once when another client deletes it.
 
 mod changes;
 mod detached;
+mod diagnose;
 mod ensemble;
 mod nodes;
 mod own_node;
 mod queue_node;
+mod relay;
 
+use super::options;
 use super::request_queue;
 use super::servers::Servers;
+use super::tls::Tls;
+use crate::diagnose::Finding;
 use crate::engine::{
     Acquired, BoxFuture, Capabilities, Changes, DetachedState, Engine, EngineUrl, Request, WhenBusy,
+    catalogue,
 };
 use crate::info::LockInfo;
 use crate::{LockName, Result};
@@ -66,9 +72,16 @@ pub(crate) struct ZooKeeperEngine {
 impl ZooKeeperEngine {
     /// Connects, and checks that ZooKeeper replies and accepts the credentials.
     pub async fn open(url: &EngineUrl) -> Result<ZooKeeperEngine> {
-        let servers = Servers::parse(url, 2181)?;
+        let (servers, tls) = if url.scheme() == Some("zookeeper+tls") {
+            let [ca, cert, key] = options::TLS;
+            let servers = Servers::parse(url, 2281, &[ca, cert, key, options::PASSWORD_FILE])?;
+            let tls = Tls::of(url, &servers.options)?;
+            (servers, Some(tls))
+        } else {
+            (Servers::parse(url, 2181, &[options::PASSWORD_FILE])?, None)
+        };
         let root = nodes::Root::new(&servers.path).map_err(|error| url.bad(error.to_string()))?;
-        let ensemble = ensemble::Ensemble::open(url, servers, root).await?;
+        let ensemble = ensemble::Ensemble::open(url, servers, tls, root).await?;
         Ok(ZooKeeperEngine { ensemble: Arc::new(ensemble) })
     }
 }
@@ -79,17 +92,7 @@ impl Engine for ZooKeeperEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fence: true,
-            fifo: true,
-            shared: true,
-            semaphore: true,
-            waiters: true,
-            election: true,
-            expires: true,
-            at_least: true,
-            detached: true,
-        }
+        catalogue::ZOOKEEPER
     }
 
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
@@ -136,6 +139,10 @@ impl Engine for ZooKeeperEngine {
         lasts: Option<Duration>,
     ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
         Box::pin(self.ensemble.detached(name, owner, lasts))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(diagnose::ensemble(&self.ensemble))
     }
 
     fn release_detached<'a>(&'a self, name: &'a LockName, owner: &'a str) -> BoxFuture<'a, Result<bool>> {

@@ -134,6 +134,8 @@ pub(super) fn queue(lock: LockMode, children: &[String], detached: &[LiveHold]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockkeeper_testbed::every_variant;
+    use lockkeeper_testbed::golden::Golden;
 
     #[test]
     fn children_are_ordered_by_sequence_number() {
@@ -186,5 +188,26 @@ mod tests {
             assert_eq!(Root::new(bad).err(), Some(PathError::Component), "{bad}");
         }
         assert_eq!(Root::new(&"/x".repeat(400)).err(), Some(PathError::TooLong));
+    }
+
+    /// Clients of different versions use the nodes of one ensemble.
+    #[test]
+    fn names_of_nodes_do_not_change() {
+        let mut golden = Golden::default();
+        let name = LockName::new("a/b").unwrap();
+        for (root, path) in [("default", ""), ("path", "/team")] {
+            golden.text(&format!("{root} lock"), Root::new(path).unwrap().of(&name).path());
+        }
+        let modes = every_variant!(LockMode {
+            "exclusive": LockMode::Exclusive => LockMode::Exclusive,
+            "shared": LockMode::Shared => LockMode::Shared,
+            "permit": LockMode::Permit { .. } => LockMode::Permit { of: 3 },
+        });
+        for (name, mode) in modes {
+            golden.text(&format!("{name} data-of-lock"), &lock_data(mode));
+            golden.text(&format!("{name} request"), &prefix(mode, "host/1/x.0"));
+            golden.text(&format!("{name} detached"), &detached(mode, "web.3"));
+        }
+        golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/zookeeper-nodes.txt");
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use zookeeper_client::{CheckWriteError, Client, CreateMode, Error as ZkError, EventType};
 
-/// A node, and the obligation to remove it. Dropping the claim removes the node in the background.
+/// A node, and the obligation to remove it. Dropping this value removes the node in the background.
 struct QueueNode {
     ensemble: Arc<Ensemble>,
     session: Arc<Session>,
@@ -112,7 +112,7 @@ impl QueueNode {
         }
     }
 
-    /// Reads the queue, and removes detached holds whose time is over.
+    /// Reads the queue, and removes detached holds whose deadline has passed.
     async fn read_queue(&self) -> Result<Seen> {
         let path = self.lock.path();
         let ask = || {
@@ -367,7 +367,7 @@ impl QueueNode {
     /// Creates the persistent node: see [`super::detached`].
     async fn detach(&mut self, detach: Detach) -> Result<bool> {
         let Some((zxid, mut record)) = self.granted.clone() else { return Ok(false) };
-        // A hold of the same owner whose time is over does not count.
+        // A hold of the same owner whose deadline has passed does not count.
         self.read_queue().await?;
         record.detached = Some(DetachedRecord::new(&detach, zxid.unsigned_abs()));
         let (json, own) = (record.to_json()?, self.own_path());
@@ -405,8 +405,8 @@ impl QueueNode {
         Ok(true)
     }
 
-    /// What has to be removed at the end of the hold, apart from the ephemeral node: the path of the persistent one,
-    /// and its holder. Nothing, if the hold stays until its deadline.
+    /// The persistent node to remove at the end of the hold, beside the ephemeral one: its path and holder. `None` if
+    /// the hold stays until its deadline.
     fn stored_to_remove(&mut self) -> Option<(String, String)> {
         let Stored { path, ends } = std::mem::take(&mut self.stored);
         let stays = ends.is_some_and(|ends| ends.left().is_some());
@@ -422,7 +422,7 @@ impl QueueNode {
         }
         let reason = if !self.lease.is_valid() {
             // No confirmation to wait for: `drop` does the rest.
-            self.lease.lost().await.to_string()
+            self.lease.lost().await
         } else {
             if let Some((path, holder)) = self.stored_to_remove() {
                 let removed = self.leased(|| detached::remove(self.client(), &path, &holder)).await?;
