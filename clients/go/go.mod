@@ -1,0 +1,3 @@
+module lockkeeper.example/lockkeeper
+
+go 1.19

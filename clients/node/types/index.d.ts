@@ -1,0 +1,10 @@
+export { Lock } from "./lock.js";
+export type ClientOptions = import("./client.js").ClientOptions;
+export type LockOptions = import("./lock.js").LockOptions;
+export type DetachedHold = import("./wire.js").DetachedHold;
+export type Leader = import("./wire.js").Leader;
+export type LockState = import("./wire.js").LockState;
+export type Party = import("./wire.js").Party;
+export { Client, Election } from "./client.js";
+export { BusyError, LockkeeperError, LostError, RefusedError, UnreachableError } from "./errors.js";
+export { Hold, Leadership } from "./hold.js";
