@@ -43,7 +43,7 @@ impl Searcher {
 /// The cost of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Searched {
-    /// The checker.
+    /// The checker that searched.
     pub by: Searcher,
     /// Number of distinct states.
     pub states: u64,
@@ -67,7 +67,7 @@ pub enum CheckerError {
     /// The kernel does not report a value.
     #[error("the kernel does not report {what}")]
     NotReported {
-        /// The value.
+        /// The name of the value.
         what: &'static str,
     },
 }

@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 /// The servers of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Servers {
-    /// No servers.
+    /// The engine has no servers.
     None,
     /// This number of lockkeeper daemons.
     Daemons(usize),
+    /// The same, but the daemons record no hold: each hold ends with its member.
+    DaemonsWithoutRecords(usize),
     /// This number of lockkeeper members, inside the clients' processes.
     Members(usize),
     /// This number of nodes of one etcd cluster.
@@ -64,12 +66,14 @@ pub struct Engine {
     pub fenced: bool,
     /// A description of its clients.
     pub how: &'static str,
-    /// What survives which failure, with the measured settings.
+    /// The failures that a hold survives, with the measured settings.
     pub durability: &'static str,
 }
 
-const OURS: &str = "a grant is kept in the memory of the members; views and epochs are synced to the disks of a \
-                    majority when they change; after a crash, holds end with their leases, and fences keep rising";
+const OURS: &str = "a hold of less than 50 ms is in the memory of the members, and ends with the lease of a member that \
+                    crashes; a longer one is synced to the disks of a majority, and survives; fences keep rising";
+const UNRECORDED: &str = "a hold is in the memory of the members, and ends with the lease of a member that crashes; \
+                          fences keep rising";
 const ETCD: &str = "default: every change is synced to the disks of a majority";
 const ZOOKEEPER: &str = "default: every change is synced to the disks of a majority (forceSync=yes)";
 const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; a \
@@ -90,7 +94,7 @@ const ADVISORY: &str =
     "tokio-postgres: pg_advisory_lock and pg_advisory_unlock, prepared; one connection for each client";
 
 /// All engines, in the order of the tables.
-pub static ENGINES: [Engine; 16] = [
+pub static ENGINES: [Engine; 18] = [
     Engine {
         name: "lockkeeper3",
         servers: Servers::Daemons(3),
@@ -115,6 +119,22 @@ pub static ENGINES: [Engine; 16] = [
         fenced: true,
         how: "as lockkeeper3-ack, but the client does not wait for the release: the guard is dropped",
         durability: OURS,
+    },
+    Engine {
+        name: "lockkeeper3-unrecorded",
+        servers: Servers::DaemonsWithoutRecords(3),
+        client: Client::Native,
+        fenced: true,
+        how: "as lockkeeper3, but the daemons never record a hold (record_after = \"86400s\")",
+        durability: UNRECORDED,
+    },
+    Engine {
+        name: "lockkeeper3-ack-unrecorded",
+        servers: Servers::DaemonsWithoutRecords(3),
+        client: Client::NativeAck,
+        fenced: true,
+        how: "as lockkeeper3-ack, but the daemons never record a hold (record_after = \"86400s\")",
+        durability: UNRECORDED,
     },
     Engine {
         name: "lockkeeper3-etcd",
@@ -227,7 +247,7 @@ pub static ENGINES: [Engine; 16] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no engine `{name}` to measure: there are {}", ENGINES.each_ref().map(|engine| engine.name).join(", "))]
 pub struct UnknownEngine {
-    /// The name.
+    /// The name that no engine has.
     pub name: String,
 }
 

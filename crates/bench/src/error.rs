@@ -16,9 +16,9 @@ pub enum BenchError {
     /// Mutual exclusion was violated.
     #[error("{engine} violated mutual exclusion in {workload}: {what}; its figures are void")]
     Violated {
-        /// The engine.
+        /// The name of the engine.
         engine: String,
-        /// The workload.
+        /// The name of the workload.
         workload: String,
         /// A description of the violation.
         what: String,
@@ -32,19 +32,19 @@ pub enum BenchError {
     /// One run failed.
     #[error("{engine}, {workload}: {source}")]
     Run {
-        /// The engine.
+        /// The name of the engine.
         engine: &'static str,
-        /// The workload.
+        /// The name of the workload.
         workload: &'static str,
-        /// The reason.
+        /// The underlying error.
         source: Box<BenchError>,
     },
     /// The servers of an engine did not start.
     #[error("{engine} failed to start: {source}")]
     Start {
-        /// The engine.
+        /// The name of the engine.
         engine: &'static str,
-        /// The reason.
+        /// The underlying error.
         source: ServerError,
     },
     /// A server failed.
@@ -77,6 +77,18 @@ pub enum BenchError {
     /// A lock that is held during the whole measurement was lost.
     #[error("a lock that was held was lost during the measurement")]
     HoldLost,
+    /// The process that holds a lock cannot be started.
+    #[error("cannot start the holder: {0}")]
+    Holder(#[source] io::Error),
+    /// The servers do not list the holder or the waiter in time.
+    #[error("the holder does not have the lock, or the waiter does not wait for it, after {} s", within.as_secs())]
+    NotWaiting {
+        /// The time that they had.
+        within: std::time::Duration,
+    },
+    /// The library's client failed.
+    #[error(transparent)]
+    Client(#[from] lockkeeper::Error),
     /// Latencies cannot be recorded.
     #[error("{0}")]
     Histogram(#[from] hdrhistogram::errors::CreationError),
@@ -108,17 +120,17 @@ pub enum FileError {
     /// A folder cannot be made.
     #[error("cannot make {path}: {source}")]
     MakeFolder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
 }

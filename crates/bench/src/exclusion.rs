@@ -1,9 +1,9 @@
 //! Checks during the measurement that no two clients hold a lock at once, and that fences rise.
 //!
-//! The oracle must detect two processes that hold a lock at once, needs no server of its own, and costs
-//! little. A client that enters records this in the memory of its process and, if there are several
-//! processes, takes flock(2) on a file of that lock, which must be free. The file contains the highest fence
-//! so far; the fence of the entering client must be higher.
+//! The check must detect two processes that hold a lock at once, must need no server of its own, and must cost little.
+//! A client that enters records this in the memory of its process and, if there are several processes, takes flock(2)
+//! on a file of that lock, which must be free. The file contains the highest fence so far; the fence of the entering
+//! client must be higher.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The oracle of one process, shared by its clients.
+/// Checks the entries of the clients of one process, which share this value.
 pub struct ExclusionChecker {
     /// The directory of the files. `None` if all clients are in this process.
     folder: Option<PathBuf>,
@@ -30,13 +30,13 @@ struct Watched {
 }
 
 impl ExclusionChecker {
-    /// An oracle for a number of locks; with a directory, for all processes that use the same one.
+    /// Creates the check of a number of locks; with a directory, of all processes that use the same one.
     pub fn new(folder: Option<&Path>, locks: usize) -> ExclusionChecker {
         let locks = (0..locks).map(|_| Watched::default()).collect();
         ExclusionChecker { folder: folder.map(Path::to_owned), locks, checked: AtomicU64::new(0) }
     }
 
-    /// A client has acquired this lock, with this fence if the engine has fences. The error describes the
+    /// Records that a client has acquired this lock, with this fence if the engine has fences. The error describes the
     /// violation.
     pub fn enter(&self, lock: usize, fence: Option<u64>) -> Result<(), Violation> {
         let watched = &self.locks[lock];
@@ -64,7 +64,7 @@ impl ExclusionChecker {
         file.write_all_at(&fence.to_le_bytes(), 0).map_err(Violation::Unchecked)
     }
 
-    /// A client is about to release this lock. Call this BEFORE the release.
+    /// Records that a client is about to release this lock. Call this BEFORE the release.
     pub fn exit(&self, lock: usize) -> Result<(), Violation> {
         if let Some(file) = self.file(lock)? {
             flock(file, FlockOperation::Unlock).map_err(|error| Violation::Unchecked(error.into()))?;
@@ -104,7 +104,7 @@ pub enum Violation {
     /// Two clients held a lock at once.
     #[error("two clients were inside lock {lock} at the same time")]
     Together {
-        /// The lock.
+        /// The number of the lock.
         lock: usize,
     },
     /// A fence was not higher than the one before it.
@@ -112,14 +112,14 @@ pub enum Violation {
         "the fence of lock {lock} did not rise: {fence} came after {highest}, so a late write would not be rejected"
     )]
     FenceDidNotRise {
-        /// The lock.
+        /// The number of the lock.
         lock: usize,
         /// The highest fence before.
         highest: u64,
         /// The fence of the entering client.
         fence: u64,
     },
-    /// The files of the oracle cannot be used, so that a violation would not be noticed.
+    /// The files of the check cannot be used, so a violation could not be detected.
     #[error("exclusivity could not be checked: {0}")]
     Unchecked(#[source] std::io::Error),
 }
@@ -128,8 +128,7 @@ pub enum Violation {
 mod tests {
     use super::*;
 
-    /// Two oracles with one directory stand for two processes: each opens the files itself, as flock(2)
-    /// requires.
+    /// Two checks with one directory stand for two processes: each opens the files itself, as flock(2) requires.
     fn two(folder: &Path) -> [ExclusionChecker; 2] {
         [ExclusionChecker::new(Some(folder), 2), ExclusionChecker::new(Some(folder), 2)]
     }

@@ -32,7 +32,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 
 /// The cost of an acquire while other locks are held.
 #[derive(Clone, Debug, Serialize)]
-pub struct Beside {
+pub struct AcquireCost {
     /// Number of other locks held.
     pub locks: u64,
     /// One acquire and release, in nanoseconds: total time divided by turns, the median of the rounds.
@@ -45,7 +45,7 @@ pub struct Beside {
 
 /// Number of messages per entry in a cluster.
 #[derive(Clone, Debug, Serialize)]
-pub struct Among {
+pub struct MessageCost {
     /// Number of members.
     pub members: usize,
     /// Whether all members request at once, or one after the other in random order.
@@ -59,14 +59,18 @@ pub struct Among {
 }
 
 /// The cost with each of these numbers of locks, smallest first.
-pub async fn beside(numbers: &[u64], seconds: f64, report: &dyn Fn(&str)) -> Result<Vec<Beside>, BenchError> {
+pub async fn acquire_costs(
+    numbers: &[u64],
+    seconds: f64,
+    report: &dyn Fn(&str),
+) -> Result<Vec<AcquireCost>, BenchError> {
     let folder = tempfile::tempdir().map_err(BenchError::FolderOfMembers)?;
     let member = Member::start(Config::alone(folder.path())).await?;
     member.ready().await?;
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();
     let (holder, asker) = (member.new_owner(), member.new_owner());
-    let (mut held, mut costs): (Vec<HoldGuard>, Vec<Beside>) = (Vec::new(), Vec::new());
+    let (mut held, mut costs): (Vec<HoldGuard>, Vec<AcquireCost>) = (Vec::new(), Vec::new());
     for locks in numbers {
         report(&format!("with {locks} locks held"));
         while (held.len() as u64) < locks {
@@ -85,7 +89,7 @@ pub async fn beside(numbers: &[u64], seconds: f64, report: &dyn Fn(&str)) -> Res
             return Err(BenchError::HoldLost);
         }
         let (p50_ns, max_ns) = (turns.value_at_quantile(0.5), turns.max());
-        costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2], p50_ns, max_ns });
+        costs.push(AcquireCost { locks, cost_ns: rounds[ROUNDS / 2], p50_ns, max_ns });
     }
     drop(held);
     member.stop().await;
@@ -107,7 +111,11 @@ async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Resul
 }
 
 /// Messages per entry in a cluster of this size, under a low and a high load.
-pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Vec<Among>, BenchError> {
+pub async fn message_costs(
+    algorithm: &str,
+    members: usize,
+    entries: usize,
+) -> Result<Vec<MessageCost>, BenchError> {
     let folder = tempfile::tempdir().map_err(BenchError::FolderOfMembers)?;
     let cluster = start(algorithm, members, folder.path()).await?;
     let mut rows = Vec::new();
@@ -121,7 +129,7 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
         let mut spec = Spec::new(algorithm, members);
         (spec.load, spec.entries) = (load, SIMULATED);
         let report = simulate(&spec, 1, 1, &Progress::default())?;
-        rows.push(Among {
+        rows.push(MessageCost {
             members,
             load: name,
             messages: (after - before) / entries as f64,

@@ -3,7 +3,7 @@
 //! ```text
 //!   bench ── Job ──▶ client     connects, and warms up
 //!         ◀─ Ready ─            all processes are ready
-//!         ── Go ───▶            measures, starting at the same time as all others
+//!         ── StartSignal ──▶     measures, starting at the same time as all others
 //!         ◀─ Done ──
 //!         ── end of input ──▶   disconnects, and ends
 //! ```
@@ -21,7 +21,7 @@ pub struct Job {
     pub client: Client,
     /// The addresses of the servers, the preferred one of this process first.
     pub servers: Vec<String>,
-    /// The workload.
+    /// The workload that the clients perform.
     pub workload: Workload,
     /// The numbers of the clients in this process.
     pub clients: Vec<usize>,
@@ -31,8 +31,8 @@ pub struct Job {
     pub seconds: f64,
     /// Pause of waiters of Redis before they retry.
     pub pause_ms: u64,
-    /// The directory of the oracle's files, if there are several processes.
-    pub oracle: Option<PathBuf>,
+    /// The directory of the files by which several processes check mutual exclusion; `None` if there is one process.
+    pub exclusion_folder: Option<PathBuf>,
     /// Whether grants have fences.
     pub fenced: bool,
     /// The member inside this process, if there is one.
@@ -54,7 +54,7 @@ pub struct MemberJob {
 
 /// The start of the measurement, by the clock that all processes of the machine share.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Go {
+pub struct StartSignal {
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
 }
@@ -65,7 +65,7 @@ pub struct Go {
 pub enum WorkerMessage {
     /// The clients are connected and warmed up.
     Ready,
-    /// The measurements.
+    /// The measurements of the process.
     Done(Box<Figures>),
     /// The process failed.
     Failed {

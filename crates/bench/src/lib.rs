@@ -6,7 +6,7 @@
 //!   locks ── for each repeat, engine, workload ──┐
 //!     │ servers   started on loopback, ended     │ worker   processes of clients: `lockkeeper bench client`
 //!     ▼                                          ▼
-//!   etcd, redis-server, `lockkeeper up`, …  ◀──  client   one loop over `trait Client`, checked by the oracle
+//!   etcd, redis-server, `lockkeeper up`, …  ◀──  client   one loop over `trait Client`, checked by `exclusion`
 //!                                                │
 //!   run: figures, medians  ◀── JSON lines ───────┘
 //! ```
@@ -15,6 +15,7 @@ pub mod checker;
 pub mod client;
 pub mod engine;
 pub mod exclusion;
+pub mod failover;
 pub mod growth;
 pub mod locks;
 pub mod machine;

@@ -5,10 +5,10 @@
 
 use crate::engine::{Engine, Servers};
 use crate::error::{BenchError, FileError};
-use crate::job::{Go, Job, MemberJob, now_ns};
-use crate::process::Tether;
+use crate::job::{Job, MemberJob, StartSignal, now_ns};
+use crate::process::PdeathsigPrefix;
 use crate::run::{Run, ServerReading, ServerUse};
-use crate::servers::{self, Ground, NetError, Running};
+use crate::servers::{self, NetError, Running, ServerEnvironment};
 use crate::worker::Worker;
 use crate::workload::Workload;
 use futures_util::future::try_join_all;
@@ -23,9 +23,9 @@ const WARM_UP_S: f64 = 0.5;
 
 /// The measurements to make.
 pub struct Plan {
-    /// The engines.
+    /// The engines to measure.
     pub engines: Vec<&'static Engine>,
-    /// The workloads.
+    /// The workloads to measure.
     pub workloads: Vec<Workload>,
     /// Duration of each run.
     pub seconds: f64,
@@ -40,7 +40,7 @@ pub struct Program {
     /// The executable of the command.
     pub path: PathBuf,
     /// The prefix of commands that must not outlive this process.
-    pub tether: Tether,
+    pub pdeathsig_prefix: PdeathsigPrefix,
 }
 
 impl Plan {
@@ -63,7 +63,7 @@ impl Plan {
 /// The results of a plan.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// All runs.
+    /// The figures of all runs.
     pub runs: Vec<Run>,
     /// The version that each engine's servers report.
     pub versions: Vec<(&'static str, String)>,
@@ -72,17 +72,26 @@ pub struct Measured {
 }
 
 /// Running servers, and the temporary folder of their data.
-struct Stage {
-    running: Running,
+pub(crate) struct Stage {
+    pub(crate) running: Running,
     folder: tempfile::TempDir,
 }
 
 impl Stage {
-    async fn set(engine: &Engine, program: &Program) -> Result<Stage, BenchError> {
+    pub(crate) async fn set(engine: &Engine, program: &Program) -> Result<Stage, BenchError> {
         let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir();
         let folder = folder.map_err(BenchError::FolderOfServers)?;
-        let ground = Ground { folder: folder.path(), program: &program.path, tether: &program.tether };
-        Ok(Stage { running: servers::start(engine, &ground).await?, folder })
+        let environment = ServerEnvironment {
+            folder: folder.path(),
+            program: &program.path,
+            pdeathsig_prefix: &program.pdeathsig_prefix,
+        };
+        Ok(Stage { running: servers::start(engine, &environment).await?, folder })
+    }
+
+    /// Ends the servers, and keeps their data.
+    fn end(self) -> tempfile::TempDir {
+        self.folder
     }
 }
 
@@ -91,6 +100,9 @@ impl Stage {
 pub async fn run(plan: &Plan, program: &Program, report: &dyn Fn(&str)) -> Result<Measured, BenchError> {
     plan.check()?;
     let mut measured = Measured::default();
+    // Nothing is deleted before the end: ext4 slows down the creation of files, and with it the engine `file`, for a
+    // minute after others beside them were deleted.
+    let mut folders = Vec::new();
     for repeat in 1..=plan.repeat {
         for &engine in &plan.engines {
             let mut stage = None;
@@ -102,7 +114,7 @@ pub async fn run(plan: &Plan, program: &Program, report: &dyn Fn(&str)) -> Resul
                     Err(failure @ BenchError::Run { .. }) => {
                         measured.failures.push(failure.to_string());
                         // The next run starts with new servers.
-                        stage = None;
+                        folders.extend(stage.take().map(Stage::end));
                     }
                     Err(trouble) => return Err(trouble),
                 }
@@ -112,6 +124,7 @@ pub async fn run(plan: &Plan, program: &Program, report: &dyn Fn(&str)) -> Resul
                     measured.versions.push((engine.name, stage.running.version.clone()));
                 }
             }
+            folders.extend(stage.map(Stage::end));
         }
     }
     Ok(measured)
@@ -152,11 +165,11 @@ impl One<'_> {
         let jobs = self.jobs(&servers.addresses, folder)?;
         let mut workers = Vec::new();
         for job in &jobs {
-            workers.push(Worker::start(&self.program.path, &self.program.tether, job).await?);
+            workers.push(Worker::start(&self.program.path, &self.program.pdeathsig_prefix, job).await?);
         }
         try_join_all(workers.iter_mut().map(Worker::ready)).await?;
         let counted = servers.counted().await?;
-        let go = Go { at_ns: now_ns() + RUN_UP.as_nanos() as u64 };
+        let go = StartSignal { at_ns: now_ns() + RUN_UP.as_nanos() as u64 };
         for worker in &mut workers {
             worker.go(&go).await?;
         }
@@ -183,8 +196,8 @@ impl One<'_> {
             _ => (Vec::new(), self.workload.processes()),
         };
         let several = processes.min(self.workload.clients()) > 1;
-        let oracle =
-            several.then(|| made(folder.join(format!("oracle-{}", self.workload.name())))).transpose()?;
+        let exclusion_folder =
+            several.then(|| made(folder.join(format!("exclusion-{}", self.workload.name())))).transpose()?;
         let join_token = folder.join("join-token");
         lockkeeper_cluster::JoinToken::read_or_create(&join_token)
             .map_err(|error| BenchError::JoinToken(error.into()))?;
@@ -206,7 +219,7 @@ impl One<'_> {
                 warm_up_s: WARM_UP_S.min(self.plan.seconds / 4.0),
                 seconds: self.plan.seconds,
                 pause_ms: self.plan.pause_ms,
-                oracle: oracle.clone(),
+                exclusion_folder: exclusion_folder.clone(),
                 fenced: self.engine.fenced,
                 member: (!members.is_empty()).then_some(member),
             }

@@ -17,9 +17,9 @@ const TICKS_PER_S: f64 = 100.0;
 
 /// The command prefix that makes the kernel end a process with this one.
 #[derive(Clone, Debug)]
-pub struct Tether(pub Vec<String>);
+pub struct PdeathsigPrefix(pub Vec<String>);
 
-/// A server. When dropped, it is asked to shut down, and killed if it does not.
+/// A server. When dropped, it gets a signal to shut down, and is killed if it does not.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -35,7 +35,7 @@ pub enum ServerError {
     CannotStart {
         /// The command line.
         command: String,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
     /// The process has ended.
@@ -58,7 +58,7 @@ pub enum ServerError {
     /// A program of the server is not installed.
     #[error("{program} is missing")]
     Missing {
-        /// The program.
+        /// The name of the program.
         program: &'static str,
     },
     /// A program that prepares the server cannot be run.
@@ -75,7 +75,7 @@ pub enum ServerError {
     GiveAway {
         /// The program that fails.
         program: &'static str,
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
     },
     /// ZooKeeper's configuration cannot be written.
@@ -110,8 +110,14 @@ impl Server {
         self.child.id()
     }
 
-    /// An error with the last lines of its log, if it has ended.
-    pub fn lives(&mut self) -> Result<(), ServerError> {
+    /// Ends it with SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Checks that the process runs. The error has the last lines of its log.
+    pub fn check_running(&mut self) -> Result<(), ServerError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(ServerError::Ended { status, log: last_lines(&self.log) }),
@@ -129,6 +135,9 @@ fn last_lines(log: &Path) -> String {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             // Not yet waited for, so the process id is still its own.
             let _ = kill_process(pid, self.ends_by);
@@ -228,7 +237,7 @@ mod tests {
         command.args(["-c", "echo the disk is full >&2; exit 3"]);
         let mut server = Server::start(command, Signal::TERM, folder.path().join("log")).unwrap();
         let why = loop {
-            match server.lives() {
+            match server.check_running() {
                 Ok(()) => std::thread::sleep(Duration::from_millis(1)),
                 Err(why) => break why,
             }

@@ -16,11 +16,11 @@ pub struct Report {
     pub command: Vec<String>,
     /// The time of its end.
     pub date: String,
-    /// The machine.
+    /// The machine of the measurements.
     pub machine: Machine,
     /// The measured engines.
     pub engines: Vec<About>,
-    /// All runs.
+    /// The figures of all runs.
     pub runs: Vec<Run>,
     /// For each engine and workload, the medians of its runs.
     pub medians: Vec<Run>,
@@ -37,7 +37,7 @@ pub struct About {
     pub version: String,
     /// A description of its clients.
     pub how: &'static str,
-    /// What survives which failure.
+    /// The failures that a hold survives.
     pub durability: &'static str,
 }
 

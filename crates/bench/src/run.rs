@@ -93,8 +93,8 @@ impl Run {
         let count = turns.iter().sum::<u64>() as f64;
         let each = |value: f64| (count > 0.0).then(|| value / count);
         let since = |after: Option<f64>, before: Option<f64>| each(after? - before?);
-        let acquire = Spread::of(figures.iter().flat_map(|one| &one.acquire));
-        let release = Spread::of(figures.iter().flat_map(|one| &one.release));
+        let acquire = ValueCounts::of(figures.iter().flat_map(|one| &one.acquire));
+        let release = ValueCounts::of(figures.iter().flat_map(|one| &one.release));
         let inside: Option<f64> = figures.iter().map(|one| one.messages).sum();
         let (least, most) = (turns.iter().min().copied(), turns.iter().max().copied());
         Run {
@@ -125,13 +125,13 @@ impl Run {
 }
 
 /// Values, each with its count.
-struct Spread(Vec<(u64, u64)>);
+struct ValueCounts(Vec<(u64, u64)>);
 
-impl Spread {
-    fn of<'a>(parts: impl Iterator<Item = &'a (u64, u64)>) -> Spread {
+impl ValueCounts {
+    fn of<'a>(parts: impl Iterator<Item = &'a (u64, u64)>) -> ValueCounts {
         let mut all: Vec<(u64, u64)> = parts.copied().collect();
         all.sort_unstable();
-        Spread(all)
+        ValueCounts(all)
     }
 
     /// The smallest value that at least this share of all values does not exceed, in microseconds.

@@ -55,7 +55,7 @@ pub enum SpeedError {
     /// A run violated a property.
     #[error("{algorithm} violated a property")]
     Violated {
-        /// The algorithm.
+        /// The name of the algorithm.
         algorithm: String,
     },
     /// The trace has no known format.
@@ -66,8 +66,8 @@ pub enum SpeedError {
     Trace(#[from] FileError),
 }
 
-/// Measures all cases, or those of one algorithm, each as the median of three runs; and one with a trace.
-/// `part` scales the number of entries.
+/// Measures all cases, or those of the algorithm `only`, each as the median of three runs. One more case writes a trace
+/// and is run once. `part` scales the number of entries.
 pub fn speeds(
     part: f64,
     only: Option<&str>,

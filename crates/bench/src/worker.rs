@@ -1,8 +1,8 @@
 //! A process of clients, seen from the bench.
 
 use crate::error::BenchError;
-use crate::job::{Figures, Go, Job, WorkerMessage};
-use crate::process::Tether;
+use crate::job::{Figures, Job, StartSignal, WorkerMessage};
+use crate::process::PdeathsigPrefix;
 use serde::Serialize;
 use std::path::Path;
 use std::process::Stdio;
@@ -31,7 +31,7 @@ pub enum WorkerError {
     /// The process has no input or no output.
     #[error("a client started without its pipes")]
     NoPipes,
-    /// A message is sent to a process that was asked to end.
+    /// A message is to be sent to a process whose input is closed already.
     #[error("the input of this client is closed already")]
     InputClosed,
     /// The process ended without a message.
@@ -55,24 +55,28 @@ pub enum WorkerError {
     /// The process sent another message than that it is ready.
     #[error("a client sent {message:?} instead of being ready")]
     NotReady {
-        /// The message.
+        /// The message that the process sent.
         message: WorkerMessage,
     },
     /// The process sent another message than its measurements.
     #[error("a client sent {message:?} instead of its figures")]
     NoFigures {
-        /// The message.
+        /// The message that the process sent.
         message: WorkerMessage,
     },
 }
 
 impl Worker {
     /// Starts a process and sends it its job.
-    pub async fn start(program: &Path, tether: &Tether, job: &Job) -> Result<Worker, WorkerError> {
-        let mut words = tether.0.iter();
+    pub async fn start(
+        program: &Path,
+        pdeathsig_prefix: &PdeathsigPrefix,
+        job: &Job,
+    ) -> Result<Worker, WorkerError> {
+        let mut words = pdeathsig_prefix.0.iter();
         let mut command = Command::new(words.next().map_or(program.as_os_str(), |first| first.as_ref()));
         command.args(words);
-        if !tether.0.is_empty() {
+        if !pdeathsig_prefix.0.is_empty() {
             command.arg(program);
         }
         command.args(["bench", "client"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -123,7 +127,7 @@ impl Worker {
     }
 
     /// Sends it the start time.
-    pub async fn go(&mut self, go: &Go) -> Result<(), WorkerError> {
+    pub async fn go(&mut self, go: &StartSignal) -> Result<(), WorkerError> {
         self.send(go).await
     }
 
@@ -161,7 +165,7 @@ mod tests {
 
     /// The error for a process that writes this line and ends.
     async fn error_of(what: &str) -> BenchError {
-        let tether = Tether(vec!["sh".into(), "-c".into(), format!("echo '{what}'")]);
+        let pdeathsig_prefix = PdeathsigPrefix(vec!["sh".into(), "-c".into(), format!("echo '{what}'")]);
         let job = Job {
             client: Client::File,
             servers: Vec::new(),
@@ -170,11 +174,11 @@ mod tests {
             warm_up_s: 0.0,
             seconds: 0.0,
             pause_ms: 0,
-            oracle: None,
+            exclusion_folder: None,
             fenced: false,
             member: None,
         };
-        let mut worker = Worker::start(Path::new("client"), &tether, &job).await.unwrap();
+        let mut worker = Worker::start(Path::new("client"), &pdeathsig_prefix, &job).await.unwrap();
         worker.ready().await.unwrap_err()
     }
 

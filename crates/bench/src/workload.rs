@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A workload.
+/// A workload: a number of clients, the locks that they acquire, and the length of their holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
@@ -21,7 +21,7 @@ pub enum Workload {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no workload `{name}`: there are w1, w2, w3 and w4")]
 pub struct UnknownWorkload {
-    /// The name.
+    /// The name that no workload has.
     pub name: String,
 }
 
@@ -39,7 +39,7 @@ impl Workload {
         }
     }
 
-    /// A description.
+    /// Describes the workload for readers of a report.
     pub fn what(self) -> &'static str {
         match self {
             Workload::W1 => "one client, one lock",

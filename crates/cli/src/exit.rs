@@ -10,6 +10,8 @@ use std::process::ExitCode;
 pub const VIOLATED: u8 = 2;
 /// A search ended before it was complete, without finding a violation.
 pub const UNFINISHED: u8 = 3;
+/// `lockkeeper doctor` found risks.
+pub const RISKS: u8 = 4;
 /// The command line or a file named on it is wrong (`EX_USAGE` of sysexits).
 pub const USAGE: u8 = 64;
 /// A file could not be written (`EX_IOERR` of sysexits).

@@ -9,17 +9,17 @@ pub enum FileError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
     /// The entries of a folder cannot be read.
     #[error("cannot read the folder {path}: {source}")]
     ReadFolder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
     /// A file, or the files of a folder, cannot be written.
@@ -27,23 +27,23 @@ pub enum FileError {
     Write {
         /// The file or the folder.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
     /// A folder cannot be made.
     #[error("cannot make {path}: {source}")]
     MakeFolder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
     /// The file of a trace cannot be written.
     #[error("{path}: {source}")]
     Trace {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: io::Error,
     },
 }

@@ -8,12 +8,11 @@ mod commands;
 mod exit;
 #[cfg_attr(not(feature = "full"), allow(dead_code, reason = "a build with fewer commands has fewer errors"))]
 mod file_error;
+mod help;
 mod optional;
 mod output;
 
-#[cfg(feature = "tool")]
-use clap::CommandFactory;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -33,6 +32,8 @@ enum Command {
     Elect(commands::elect::Args),
     Hold(commands::hold::Hold),
     Locks(commands::locks::Args),
+    Engines(commands::engines::Engines),
+    Doctor(commands::engines::Doctor),
     #[cfg(feature = "daemon")]
     #[command(flatten)]
     Daemon(commands::daemon::DaemonCommand),
@@ -76,7 +77,8 @@ fn parse(words: &[OsString]) -> Result<Command, clap::Error> {
     {
         return Ok(Command::Run(args));
     }
-    Cli::try_parse_from(words).map(|cli| cli.command)
+    let found = help::grouped(Cli::command()).try_get_matches_from(words)?;
+    Cli::from_arg_matches(&found).map(|cli| cli.command)
 }
 
 /// Parses the command line and runs the command.
@@ -92,6 +94,8 @@ pub fn main() -> ExitCode {
         Command::Elect(args) => commands::elect::run(args),
         Command::Hold(command) => command.run(),
         Command::Locks(args) => commands::locks::run(args),
+        Command::Engines(command) => command.run(),
+        Command::Doctor(command) => command.run(),
         #[cfg(feature = "daemon")]
         Command::Daemon(command) => command.run(),
         Command::Members(command) => command.run(),

@@ -53,7 +53,7 @@ pub(crate) enum ClientError {
     #[cfg(feature = "redis")]
     #[error("Redis replied {reply:?}")]
     RedisReply {
-        /// The reply.
+        /// The reply of the server.
         reply: redis::Value,
     },
     /// The system's random number generator failed.

@@ -1,4 +1,4 @@
-//! The library: its client for daemons, and its engine for files.
+//! The library's clients: of daemons, and of the file engine.
 
 use super::{Client, ClientError, Lock};
 use lockkeeper::{Fence, Guard, Lockkeeper};

@@ -19,7 +19,7 @@ mod zookeeper;
 use self::error::ClientError;
 use crate::engine::Client as Kind;
 use crate::exclusion::{ExclusionChecker, Violation};
-use crate::job::{Figures, Go, Job, WorkerMessage, now_ns};
+use crate::job::{Figures, Job, StartSignal, WorkerMessage, now_ns};
 use crate::workload::{Choice, Workload};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -78,7 +78,7 @@ enum JobError {
     /// This build does not contain the client.
     #[error("this build has no client for {client:?}")]
     NotBuilt {
-        /// The client.
+        /// The kind of client that is missing.
         client: Kind,
     },
     /// A grant of an engine with fences has none.
@@ -160,22 +160,29 @@ async fn measure<C: Client, F: Future<Output = Result<C, ClientError>>>(
     host: Option<&member::Host>,
     open: impl Fn(usize) -> F,
 ) -> Result<(), JobError> {
-    let oracle = ExclusionChecker::new(job.oracle.as_deref(), job.workload.locks());
+    let checker = ExclusionChecker::new(job.exclusion_folder.as_deref(), job.workload.locks());
     let names: Vec<String> = (0..job.workload.locks()).map(|number| format!("bench/{number}")).collect();
     let mut clients = Vec::new();
     for &number in &job.clients {
         let (choice, client) = (Choice::new(job.workload, number), open(number).await?);
-        clients.push(Looping { client, choice, oracle: &oracle, names: &names, job, ledger: Ledger::new()? });
+        clients.push(ClientLoop {
+            client,
+            choice,
+            checker: &checker,
+            names: &names,
+            job,
+            ledger: ClientFigures::new()?,
+        });
     }
     let warm = now_ns() + (job.warm_up_s * 1e9) as u64;
     all(&mut clients, warm).await?;
     send(&WorkerMessage::Ready);
 
-    let go: Go = next_line().await?;
+    let go: StartSignal = next_line().await?;
     let until = go.at_ns + (job.seconds * 1e9) as u64;
     let before = host.map(member::Host::messages);
     tokio::time::sleep(Duration::from_nanos(go.at_ns.saturating_sub(now_ns()))).await;
-    clients.iter_mut().try_for_each(|client| Ledger::new().map(|new| client.ledger = new))?;
+    clients.iter_mut().try_for_each(|client| ClientFigures::new().map(|new| client.ledger = new))?;
     let cpu = cpu_s();
     all(&mut clients, until).await?;
     // A process without clients, which is only a member, measures as long as the others.
@@ -183,8 +190,8 @@ async fn measure<C: Client, F: Future<Output = Result<C, ClientError>>>(
     let messages = host.zip(before).map(|(host, before)| host.messages() - before);
     let cpu_s = cpu_s() - cpu;
 
-    let mut figures = Figures { cpu_s, checked: oracle.checked(), messages, ..Figures::default() };
-    let mut sum = Ledger::new()?;
+    let mut figures = Figures { cpu_s, checked: checker.checked(), messages, ..Figures::default() };
+    let mut sum = ClientFigures::new()?;
     for client in &clients {
         figures.turns.push(client.ledger.turns);
         sum.add(&client.ledger)?;
@@ -196,7 +203,7 @@ async fn measure<C: Client, F: Future<Output = Result<C, ClientError>>>(
     send(&WorkerMessage::Done(Box::new(figures)));
     // Other processes still measure, and the servers' counters are still read: stay connected until the end
     // of the input.
-    let _ = next_line::<Go>().await;
+    let _ = next_line::<StartSignal>().await;
     Ok(())
 }
 
@@ -212,7 +219,7 @@ fn cpu_s() -> f64 {
 }
 
 /// Runs all clients until a time. A single client runs without the overhead of a task set.
-async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), JobError> {
+async fn all<C: Client>(clients: &mut [ClientLoop<'_, C>], until_ns: u64) -> Result<(), JobError> {
     if let [one] = clients {
         return one.run(until_ns).await;
     }
@@ -224,16 +231,16 @@ async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result
 }
 
 /// The measurements of one client.
-struct Ledger {
+struct ClientFigures {
     turns: u64,
     acquire: Histogram<u64>,
     release: Histogram<u64>,
 }
 
-impl Ledger {
-    fn new() -> Result<Ledger, CreationError> {
+impl ClientFigures {
+    fn new() -> Result<ClientFigures, CreationError> {
         let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3);
-        Ok(Ledger { turns: 0, acquire: histogram()?, release: histogram()? })
+        Ok(ClientFigures { turns: 0, acquire: histogram()?, release: histogram()? })
     }
 
     fn turn(&mut self, acquire: Duration, release: Duration) {
@@ -242,7 +249,7 @@ impl Ledger {
         self.release.saturating_record(release.as_nanos() as u64);
     }
 
-    fn add(&mut self, other: &Ledger) -> Result<(), AdditionError> {
+    fn add(&mut self, other: &ClientFigures) -> Result<(), AdditionError> {
         self.turns += other.turns;
         self.acquire.add(&other.acquire)?;
         self.release.add(&other.release)
@@ -250,16 +257,16 @@ impl Ledger {
 }
 
 /// A client, and the state of its loop.
-struct Looping<'a, C> {
+struct ClientLoop<'a, C> {
     client: C,
     choice: Choice,
-    oracle: &'a ExclusionChecker,
+    checker: &'a ExclusionChecker,
     names: &'a [String],
     job: &'a Job,
-    ledger: Ledger,
+    ledger: ClientFigures,
 }
 
-impl<C: Client> Looping<'_, C> {
+impl<C: Client> ClientLoop<'_, C> {
     /// Performs turns until a time. The turn that is not complete by then does not count.
     async fn run(&mut self, until_ns: u64) -> Result<(), JobError> {
         let began = Instant::now();
@@ -287,13 +294,13 @@ impl<C: Client> Looping<'_, C> {
             if self.job.fenced && fence.is_none() {
                 return Err(JobError::NoFence);
             }
-            self.oracle.enter(number, fence)?;
+            self.checker.enter(number, fence)?;
         }
         if self.job.workload == Workload::W4 {
             tokio::time::sleep(self.job.workload.hold()).await;
         }
         if is_lock {
-            self.oracle.exit(number)?;
+            self.checker.exit(number)?;
         }
         let leaving = Instant::now();
         self.client.release().await?;

@@ -16,7 +16,7 @@ pub(super) struct ZooKeeper {
 const OPEN: Acls<'static> = Acls::anyone_all();
 
 impl ZooKeeper {
-    /// Connects.
+    /// Connects to one server.
     pub async fn open(server: &str) -> Result<ZooKeeper, ClientError> {
         let connector = Session::connector().with_session_timeout(Duration::from_secs(10));
         let session = connector.connect(server).await?;

@@ -1,13 +1,13 @@
 //! Nodes of one etcd cluster, with default settings.
 
-use super::{Counts, Ground, Running, net, until, version_of};
+use super::{Counts, Running, ServerEnvironment, net, until, version_of};
 use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 
 /// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 1] = [("etcd", &[], "etcd-server")];
 
-pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerError> {
+pub async fn start(count: usize, environment: &ServerEnvironment<'_>) -> Result<Running, ServerError> {
     let program = find(NEEDS[0].0, NEEDS[0].1).ok_or(ServerError::Missing { program: "etcd" })?;
     let (peers, clients) = (net::free_ports(count)?, net::free_ports(count)?);
     let url = |port: &u16| format!("http://127.0.0.1:{port}");
@@ -15,9 +15,9 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerE
         peers.iter().enumerate().map(|(n, port)| format!("n{n}={}", url(port))).collect();
     let mut processes = Vec::new();
     for n in 0..count {
-        let folder = ground.folder(&format!("etcd-{n}"))?;
+        let folder = environment.folder(&format!("etcd-{n}"))?;
         let (peer, client) = (url(&peers[n]), url(&clients[n]));
-        let mut command = ground.command(&program);
+        let mut command = environment.command(&program);
         command.args(["--name", &format!("n{n}"), "--log-level", "error", "--logger", "zap"]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -35,6 +35,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerE
         let page = net::get(&addresses[n], "/metrics").await?;
         if crate::metrics::sum(&page, "etcd_server_is_leader") == 1.0 {
             addresses.rotate_left(n);
+            processes.rotate_left(n);
             break;
         }
     }

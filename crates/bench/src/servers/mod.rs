@@ -12,7 +12,7 @@ pub use net::{NetError, free_ports};
 
 use crate::engine::{Client, Engine, Servers as Kind};
 use crate::error::{BenchError, FileError, Missing};
-use crate::process::{Server, ServerError, Tether, Used, find, used};
+use crate::process::{PdeathsigPrefix, Server, ServerError, Used, find, used};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,19 +24,19 @@ const STARTS_WITHIN: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The parameters for starting servers.
-pub struct Ground<'a> {
+pub struct ServerEnvironment<'a> {
     /// A folder for their data.
     pub folder: &'a Path,
     /// The executable of this program: its daemons are processes of the same executable.
     pub program: &'a Path,
     /// The prefix of commands that must not outlive this process.
-    pub tether: &'a Tether,
+    pub pdeathsig_prefix: &'a PdeathsigPrefix,
 }
 
-impl Ground<'_> {
+impl ServerEnvironment<'_> {
     /// A command that ends with this process, even if this one is killed.
     fn command(&self, program: &Path) -> Command {
-        let mut words = self.tether.0.iter();
+        let mut words = self.pdeathsig_prefix.0.iter();
         match words.next() {
             None => Command::new(program),
             Some(first) => {
@@ -55,7 +55,7 @@ impl Ground<'_> {
     }
 }
 
-/// Running servers.
+/// The running servers of an engine.
 pub struct Running {
     processes: Vec<Server>,
     /// The addresses for clients, the best one for a single client first.
@@ -90,10 +90,15 @@ pub struct Counted {
 }
 
 impl Running {
-    /// No servers.
+    /// Creates the value of an engine without servers, with these addresses.
     fn without_servers(addresses: Vec<String>) -> Running {
         let version = format!("lockkeeper {}", env!("CARGO_PKG_VERSION"));
         Running { processes: Vec::new(), addresses, metrics: Vec::new(), counts: Counts::Nothing, version }
+    }
+
+    /// Ends the server at this place of [`addresses`](Self::addresses) with SIGKILL.
+    pub fn kill(&mut self, place: usize) {
+        self.processes[place].kill();
     }
 
     /// Processor time and written bytes so far.
@@ -126,16 +131,18 @@ impl Running {
         Ok(counted)
     }
 
-    /// An error if one of them has ended.
+    /// Checks that all of them run.
     pub fn live(&mut self) -> Result<(), ServerError> {
-        self.processes.iter_mut().try_for_each(Server::lives)
+        self.processes.iter_mut().try_for_each(Server::check_running)
     }
 }
 
 /// The programs that an engine lacks on this machine.
 pub fn missing(engine: &Engine) -> Vec<Missing> {
     let needed: &[(&str, &[&str], &'static str)] = match engine.servers {
-        Kind::None | Kind::Daemons(_) | Kind::Members(_) | Kind::Floor => &[],
+        Kind::None | Kind::Daemons(_) | Kind::DaemonsWithoutRecords(_) | Kind::Members(_) | Kind::Floor => {
+            &[]
+        }
         Kind::Etcd(_) => &etcd::NEEDS,
         Kind::Redis(_) => &redis::NEEDS,
         Kind::ZooKeeper(_) => &zookeeper::NEEDS,
@@ -152,31 +159,35 @@ pub fn missing(engine: &Engine) -> Vec<Missing> {
 }
 
 /// Starts the servers of an engine; returns when they serve.
-pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, BenchError> {
+pub async fn start(engine: &Engine, environment: &ServerEnvironment<'_>) -> Result<Running, BenchError> {
     let lacks = missing(engine);
     if !lacks.is_empty() {
         return Err(BenchError::Missing(lacks));
     }
     let started = match engine.servers {
-        Kind::None => {
-            ground.folder("locks").map(|folder| Running::without_servers(vec![folder.display().to_string()]))
-        }
+        Kind::None => environment
+            .folder("locks")
+            .map(|folder| Running::without_servers(vec![folder.display().to_string()])),
         Kind::Members(_) => Ok(Running::without_servers(Vec::new())),
-        Kind::Daemons(count) => daemons::start(count, engine.client == Client::Etcd, ground).await,
-        Kind::Etcd(count) => etcd::start(count, ground).await,
-        Kind::Redis(count) => redis::start(count, ground).await,
-        Kind::ZooKeeper(count) => zookeeper::start(count, ground).await,
-        Kind::Postgres => postgres::start(ground).await,
-        Kind::Floor => floor(ground).await,
+        Kind::Daemons(count) => daemons::start(count, "", engine.client == Client::Etcd, environment).await,
+        Kind::DaemonsWithoutRecords(count) => {
+            let settings = "record_after = \"86400s\"\n";
+            daemons::start(count, settings, engine.client == Client::Etcd, environment).await
+        }
+        Kind::Etcd(count) => etcd::start(count, environment).await,
+        Kind::Redis(count) => redis::start(count, environment).await,
+        Kind::ZooKeeper(count) => zookeeper::start(count, environment).await,
+        Kind::Postgres => postgres::start(environment).await,
+        Kind::Floor => floor(environment).await,
     };
     started.map_err(|source| BenchError::Start { engine: engine.name, source })
 }
 
-async fn floor(ground: &Ground<'_>) -> Result<Running, ServerError> {
+async fn floor(environment: &ServerEnvironment<'_>) -> Result<Running, ServerError> {
     let port = net::free_port()?;
-    let mut command = ground.command(ground.program);
+    let mut command = environment.command(environment.program);
     command.args(["bench", "floor", &port.to_string()]);
-    let server = Server::start(command, Signal::KILL, ground.folder("floor")?.join("log"))?;
+    let server = Server::start(command, Signal::KILL, environment.folder("floor")?.join("log"))?;
     let address = format!("127.0.0.1:{port}");
     let mut running = Running::without_servers(vec![address.clone()]);
     running.processes.push(server);
@@ -191,7 +202,7 @@ async fn until<F: Future<Output = bool>>(
 ) -> Result<(), ServerError> {
     let began = Instant::now();
     while !condition().await {
-        processes.iter_mut().try_for_each(Server::lives)?;
+        processes.iter_mut().try_for_each(Server::check_running)?;
         if began.elapsed() > STARTS_WITHIN {
             return Err(ServerError::NotServing { within: STARTS_WITHIN });
         }

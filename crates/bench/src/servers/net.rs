@@ -21,7 +21,7 @@ pub enum NetError {
     Exchange {
         /// The address of the server.
         address: String,
-        /// The reason.
+        /// The underlying error.
         source: std::io::Error,
     },
     /// The server does not answer in time.

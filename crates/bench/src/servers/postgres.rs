@@ -1,6 +1,6 @@
 //! A PostgreSQL server, with default settings.
 
-use super::{Counts, Ground, Running, net, until, version_of};
+use super::{Counts, Running, ServerEnvironment, net, until, version_of};
 use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 use std::path::Path;
@@ -19,11 +19,11 @@ const FOLDERS: &[&str] = &[
 pub const NEEDS: [(&str, &[&str], &str); 2] =
     [("initdb", FOLDERS, "postgresql"), ("postgres", FOLDERS, "postgresql")];
 
-pub async fn start(ground: &Ground<'_>) -> Result<Running, ServerError> {
+pub async fn start(environment: &ServerEnvironment<'_>) -> Result<Running, ServerError> {
     let initdb = find("initdb", FOLDERS).ok_or(ServerError::Missing { program: "initdb" })?;
     let postgres = initdb.with_file_name("postgres");
-    let folder = ground.folder("postgres")?;
-    give_away(ground.folder, &folder)?;
+    let folder = environment.folder("postgres")?;
+    give_away(environment.folder, &folder)?;
     let mut made = as_postgres(&initdb, false);
     made.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]);
     let made = made.arg("-D").arg(folder.join("data")).output().map_err(ServerError::Prepare)?;
@@ -41,7 +41,7 @@ pub async fn start(ground: &Ground<'_>) -> Result<Running, ServerError> {
     ]);
     command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
     // SIGINT shuts it down in order; after SIGKILL, it would leave a shared memory segment behind.
-    let log = ground.folder.join("postgres.log");
+    let log = environment.folder.join("postgres.log");
     let mut processes = vec![Server::start(command, Signal::INT, log)?];
     let ready = initdb.with_file_name("pg_isready");
     let serves = || async {

@@ -1,18 +1,18 @@
 //! Redis servers, with default settings.
 
-use super::{Counts, Ground, Running, net, until, version_of};
+use super::{Counts, Running, ServerEnvironment, net, until, version_of};
 use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 
 /// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 1] = [("redis-server", &[], "redis-server")];
 
-pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerError> {
+pub async fn start(count: usize, environment: &ServerEnvironment<'_>) -> Result<Running, ServerError> {
     let program = find(NEEDS[0].0, NEEDS[0].1).ok_or(ServerError::Missing { program: "redis-server" })?;
     let (mut processes, mut addresses) = (Vec::new(), Vec::new());
     for port in net::free_ports(count)? {
-        let folder = ground.folder(&format!("redis-{port}"))?;
-        let mut command = ground.command(&program);
+        let folder = environment.folder(&format!("redis-{port}"))?;
+        let mut command = environment.command(&program);
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(&folder);
         // No snapshot at shutdown, since its data is deleted anyway.
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);

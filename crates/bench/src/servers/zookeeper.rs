@@ -1,6 +1,6 @@
 //! Nodes of one ZooKeeper ensemble, with default settings.
 
-use super::{Counts, Ground, Running, net, until};
+use super::{Counts, Running, ServerEnvironment, net, until};
 use crate::process::{Server, ServerError, find};
 use rustix::process::Signal;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ const JARS: &[&str] = &["/usr/share/java"];
 pub const NEEDS: [(&str, &[&str], &str); 2] =
     [("java", &[], "default-jre-headless"), (JAR, JARS, "zookeeper")];
 
-pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerError> {
+pub async fn start(count: usize, environment: &ServerEnvironment<'_>) -> Result<Running, ServerError> {
     let java = find("java", &[]).ok_or(ServerError::Missing { program: "java" })?;
     let jar = find(JAR, JARS).ok_or(ServerError::Missing { program: "zookeeper.jar" })?;
     let [peers, elections, clients] =
@@ -24,8 +24,8 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerE
     }
     let mut processes = Vec::new();
     for (n, client_port) in clients.iter().enumerate() {
-        let folder = ground.folder(&format!("zookeeper-{}", n + 1))?;
-        let data = ground.folder(&format!("zookeeper-{}/data", n + 1))?;
+        let folder = environment.folder(&format!("zookeeper-{}", n + 1))?;
+        let data = environment.folder(&format!("zookeeper-{}/data", n + 1))?;
         // The times of the sample configuration. All clients of one machine have one address, so there is no
         // limit per address.
         let mut config = format!(
@@ -40,7 +40,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerE
         let written = std::fs::write(folder.join("zoo.cfg"), config)
             .and_then(|()| std::fs::write(data.join("myid"), (n + 1).to_string()));
         written.map_err(ServerError::ZooKeeperConfig)?;
-        let mut command = ground.command(&java);
+        let mut command = environment.command(&java);
         command.args(["-Xmx512m", "-cp"]).arg(&jar);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(folder.join("zoo.cfg"));
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
@@ -59,6 +59,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, ServerE
     }
     // A single client connects to the leader, which replies fastest.
     addresses.rotate_left(leader);
+    processes.rotate_left(leader);
     Ok(Running { processes, addresses, metrics: Vec::new(), counts: Counts::Nothing, version })
 }
 

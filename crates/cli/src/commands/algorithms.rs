@@ -1,5 +1,6 @@
 //! `lockkeeper algorithms`: lists the registry of algorithms.
 
+use crate::exit::CliError;
 use crate::print_line;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -8,44 +9,95 @@ use lockkeeper_core::settings::Setting;
 use lockkeeper_core::{any, registry};
 use std::process::ExitCode;
 
-/// List the algorithms with their papers, assumptions and costs.
+/// List the algorithms, or describe one: its paper, assumptions, costs and settings
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper algorithms            one line for each
+  lockkeeper algorithms maekawa    the paper, assumptions, costs, settings, and the effect of a crash
+
+Exit codes: 0 done; 64 there is no algorithm of this name.")]
 pub struct Algorithms {
-    /// Print one JSON array instead of a table.
+    /// The algorithm, election or lock for threads to describe.
+    name: Option<String>,
+    /// Print JSON: an array of all, or one object.
     #[arg(long)]
     json: bool,
 }
 
 impl Algorithms {
     pub fn run(self) -> ExitCode {
-        if self.json {
-            print_line!("{}", serde_json::Value::from(as_json()));
-            return ExitCode::SUCCESS;
+        match &self.name {
+            None if self.json => print_line!("{}", serde_json::Value::from(as_json())),
+            None => print_list(),
+            Some(name) => {
+                let Some(found) = as_json().into_iter().find(|about| about["slug"] == name.as_str()) else {
+                    let names = as_json();
+                    let names = names.iter().filter_map(|about| about["slug"].as_str());
+                    return CliError::usage(UnknownAlgorithm::among(name, names)).report();
+                };
+                if self.json {
+                    print_line!("{found}");
+                } else {
+                    describe(name);
+                }
+            }
         }
-        for about in listed() {
-            let mut table = card(about.slug, about.title, about.idea);
-            let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
-            row("lock", &registry::sharing(about.slug).unwrap_or_default().to_string());
-            row("family", &about.family.to_string());
-            row("paper", about.paper);
-            row("channels", &about.channels.to_string());
-            row("messages, low load", about.cost.low);
-            row("messages, high load", about.cost.high);
-            row("synchronization delay", about.cost.sync_delay);
-            row("client delay", about.cost.client_delay);
-            row("a crash", about.crash);
-            add_settings(&mut table, about.settings);
-            print_line!("{}\n", table.trim_fmt());
-        }
-        #[cfg(feature = "lab")]
-        of_the_lab::print();
-        #[cfg(not(feature = "lab"))]
-        print_line!(
-            "N members, T the delay of one message. Try: lockkeeper up --dev 3 --algorithm ricart-agrawala\n\
-             Builds with the lab list more: algorithms without a cluster, elections, locks for threads."
-        );
         ExitCode::SUCCESS
     }
+}
+
+/// Prints one line for each algorithm, by family.
+fn print_list() {
+    let all = as_json();
+    let text = |about: &serde_json::Value, key: &str| about[key].as_str().unwrap_or_default().to_string();
+    let mut families: Vec<String> = Vec::new();
+    for about in &all {
+        let family = text(about, "family");
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    for family in families {
+        print_line!("{family}");
+        for about in all.iter().filter(|about| text(about, "family") == family) {
+            print_line!("  {:<24}{}", text(about, "slug"), text(about, "title"));
+        }
+        print_line!("");
+    }
+    print_line!("lockkeeper algorithms NAME describes one: paper, assumptions, costs, settings.");
+    #[cfg(feature = "lab")]
+    print_line!(
+        "Try: lockkeeper sim --algorithm lamport --sites 9\n\
+         elections: lockkeeper sim --election bully --sites 7 --crash 7@10\n\
+         threads: lockkeeper threads --algorithm bakery --threads 4"
+    );
+    #[cfg(not(feature = "lab"))]
+    print_line!(
+        "Try: lockkeeper up --dev 3 --algorithm ricart-agrawala\n\
+         Builds with the lab list more: algorithms without a cluster, elections, locks for threads."
+    );
+}
+
+/// Prints the description of the algorithm of this name.
+fn describe(name: &str) {
+    for about in listed().filter(|about| about.slug == name) {
+        let mut table = card(about.slug, about.title, about.idea);
+        let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
+        row("lock", &registry::sharing(about.slug).unwrap_or_default().to_string());
+        row("family", &about.family.to_string());
+        row("paper", about.paper);
+        row("channels", &about.channels.to_string());
+        row("messages, low load", about.cost.low);
+        row("messages, high load", about.cost.high);
+        row("synchronization delay", about.cost.sync_delay);
+        row("client delay", about.cost.client_delay);
+        row("a crash", about.crash);
+        add_settings(&mut table, about.settings);
+        print_line!("{}", table.trim_fmt());
+    }
+    #[cfg(feature = "lab")]
+    of_the_lab::describe(name);
 }
 
 /// The algorithms of the registry. A build without the lab has only those that a cluster can run.
@@ -56,11 +108,25 @@ fn listed() -> impl Iterator<Item = &'static About> {
 }
 
 /// An algorithm that is not in the registry.
-#[cfg(feature = "daemon")]
 #[derive(Debug, thiserror::Error)]
-#[error("there is no algorithm `{algorithm}`; `lockkeeper algorithms` lists them")]
+#[error(
+    "there is no algorithm `{algorithm}`{}{}; `lockkeeper algorithms` lists them",
+    registry::PresentName(algorithm),
+    near.as_deref().map(|near| format!(": did you mean `{near}`?")).unwrap_or_default()
+)]
 pub struct UnknownAlgorithm {
     algorithm: String,
+    /// A known name that begins with the given one, or that the given one begins with.
+    near: Option<String>,
+}
+
+impl UnknownAlgorithm {
+    fn among<'a>(algorithm: &str, mut known: impl Iterator<Item = &'a str>) -> Self {
+        let start: String = algorithm.chars().take(4).collect();
+        let is_former = registry::is_former_name(algorithm) || start.is_empty();
+        let near = known.find(|known| !is_former && known.starts_with(&start));
+        Self { algorithm: algorithm.into(), near: near.map(Into::into) }
+    }
 }
 
 /// Rejects a mutual exclusion algorithm that is not in the registry.
@@ -68,7 +134,7 @@ pub struct UnknownAlgorithm {
 pub fn refuse_unknown(algorithm: &str) -> Result<(), UnknownAlgorithm> {
     match registry::find(algorithm) {
         Some(_) => Ok(()),
-        None => Err(UnknownAlgorithm { algorithm: algorithm.into() }),
+        None => Err(UnknownAlgorithm::among(algorithm, registry::ALL.iter().map(|entry| entry.about.slug))),
     }
 }
 
@@ -102,7 +168,7 @@ fn as_json() -> Vec<serde_json::Value> {
     algorithms.collect()
 }
 
-/// Why serialization cannot fail.
+/// The message of `expect` where the registry is serialized, which cannot fail.
 const PLAIN: &str = "the registry is plain data";
 
 /// The elections and the locks for threads, which only the lab runs.
@@ -116,8 +182,8 @@ mod of_the_lab {
     /// The family of all elections.
     const ELECTION: &str = "election";
 
-    pub fn print() {
-        for about in registry::ELECTIONS.iter().map(|entry| entry.about) {
+    pub fn describe(name: &str) {
+        for about in registry::ELECTIONS.iter().map(|entry| entry.about).filter(|about| about.slug == name) {
             let mut table = card(about.slug, about.title, about.idea);
             let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
             row("family", ELECTION);
@@ -127,21 +193,16 @@ mod of_the_lab {
             row("messages, worst case", about.worst);
             row("a crash", about.crash);
             add_settings(&mut table, about.settings);
-            print_line!("{}\n", table.trim_fmt());
+            print_line!("{}", table.trim_fmt());
         }
-        for about in shared_memory::ALL {
+        for about in shared_memory::ALL.iter().filter(|about| about.slug == name) {
             let mut table = card(about.slug, about.title, about.idea);
             add_row(&mut table, "family", about.family);
             add_row(&mut table, "paper", about.paper);
             add_row(&mut table, "needs", about.needs);
             add_row(&mut table, "fairness", about.fairness);
-            print_line!("{}\n", table.trim_fmt());
+            print_line!("{}", table.trim_fmt());
         }
-        print_line!(
-            "N sites, T the delay of one message. Try: lockkeeper sim --algorithm lamport --sites 9\n\
-             for elections: lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1\n\
-             for shared memory: lockkeeper threads --algorithm bakery --threads 4"
-        );
     }
 
     pub fn as_json() -> impl Iterator<Item = serde_json::Value> {

@@ -59,12 +59,15 @@ pub fn holders(info: &LockInfo) -> String {
     }
 }
 
-/// The name of the program, without its folder. The arguments, or a command line for the shell, may contain secrets.
+/// The name of the program, without its folder. The arguments, or a command line for the shell, may contain secrets, and
+/// so may a URL in the place of the program, from a command line without `--on`.
 pub fn program(command: &[std::ffi::OsString], shell: bool) -> String {
     let program = match command.first() {
         Some(program) if !shell => std::path::Path::new(program),
         _ => std::path::Path::new("sh"),
     };
+    let shown = lockkeeper::redact(&program.to_string_lossy());
+    let program = std::path::Path::new(&shown);
     one_line(&program.file_name().unwrap_or(program.as_os_str()).to_string_lossy())
 }
 
@@ -74,5 +77,18 @@ pub fn one_line(text: &str) -> String {
     match line.char_indices().nth(200) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+
+    #[test]
+    fn a_program_is_shown_without_its_folder_and_without_secrets() {
+        assert_eq!(program(&["/usr/bin/backup".into(), "--key=s3cret".into()], false), "backup");
+        assert_eq!(program(&["./backup.sh".into()], false), "backup.sh");
+        assert_eq!(program(&["echo s3cret".into()], true), "sh");
+        assert_eq!(program(&["redis://user:s3cret@host".into()], false), "***@host");
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// Run a command while elected leader; another candidate takes over when this one ends
 #[derive(clap::Args)]
+#[command(override_usage = "lockkeeper elect [OPTIONS] NAME [--] CMD [ARG]...")]
 #[command(after_help = "Environment and exit codes are those of `lockkeeper run`.")]
 pub struct Args {
     /// The value of this candidate that observers see [default: HOST:PID]
@@ -30,8 +31,8 @@ pub struct Args {
     on: On,
     /// The election's name
     name: String,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The command and its arguments. Everything after CMD belongs to it; `--` before CMD is optional
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 

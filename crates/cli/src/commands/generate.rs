@@ -17,7 +17,7 @@ pub struct Man {
     directory: PathBuf,
 }
 
-/// Prints completions.
+/// Prints the completions for a shell.
 pub fn completions(args: &Completions, mut cli: clap::Command) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli, "lockkeeper", &mut script);

@@ -61,7 +61,7 @@ enum NotHeld {
     /// The deadline of a new hold is missing.
     #[error("`{owner}` does not hold `{name}`; to acquire it, give --for DURATION")]
     NoDeadline {
-        /// The owner.
+        /// The name of the owner.
         owner: String,
         /// The lock's name.
         name: String,
@@ -69,7 +69,7 @@ enum NotHeld {
     /// There is no hold to release.
     #[error("`{owner}` has no hold of `{name}` without a process")]
     NothingToRelease {
-        /// The owner.
+        /// The name of the owner.
         owner: String,
         /// The lock's name.
         name: String,

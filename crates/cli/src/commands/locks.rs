@@ -152,18 +152,19 @@ fn why(info: &LockInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{LockMode, Tag};
 
     /// A holder with control characters in its record, as in a store that other users can write to.
     fn hostile() -> LockInfo {
         let text = "a\u{1b}[2Jb\nc\u{202e}d";
         let participant = |pid| {
-            let metadata = [(String::from("command"), String::from(text))].into();
-            let tag = Tag { holder: text.into(), host: text.into(), pid, since_ms: 5, metadata };
-            Participant { tag, mode: LockMode::Exclusive, since_ms: 5, fence: None, detached: None }
+            let tag = serde_json::json!({
+                "holder": text, "host": text, "pid": pid, "since_ms": 5, "metadata": { "command": text },
+            });
+            serde_json::json!({ "tag": tag, "kind": "exclusive", "since_ms": 5, "fence": null })
         };
-        let holders = vec![participant(0), participant(9)];
-        LockInfo { name: text.into(), holders, waiters: vec![participant(9)] }
+        let holders = [participant(0), participant(9)];
+        let info = serde_json::json!({ "name": text, "holders": holders, "waiters": [participant(9)] });
+        serde_json::from_value(info).unwrap()
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod bench;
 #[cfg(feature = "daemon")]
 pub mod daemon;
 pub mod elect;
+pub mod engines;
 #[cfg(feature = "tool")]
 pub mod generate;
 pub mod hold;

@@ -4,7 +4,7 @@ use super::engine::{OnDaemon, block_on};
 use crate::exit::{self, CliError};
 use comfy_table::{Table, presets};
 use lockkeeper::Error;
-use lockkeeper::cluster::{ClusterLine, Operator};
+use lockkeeper::cluster::{ClusterStatus, Operator};
 use lockkeeper_text::Printable;
 use std::process::ExitCode;
 
@@ -106,7 +106,7 @@ impl Members {
     }
 }
 
-fn table(line: &ClusterLine) -> String {
+fn table(line: &ClusterStatus) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["MEMBER", "ADDRESS", "VOTES", "IN VIEW", "REACHED", ""]);

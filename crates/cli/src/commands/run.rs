@@ -3,14 +3,26 @@
 use super::engine::{On, block_on};
 use super::{describe, duration, supervise};
 use crate::exit::{self, CliError};
-use lockkeeper::{Acquire, EngineUrl, Error, Guard, Lockkeeper};
+use lockkeeper::{Acquire, EngineUrl, Error, Guard, LockInfo, Lockkeeper};
+use std::convert::Infallible;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Run a command while holding a lock: concurrent commands take turns
 #[derive(clap::Args)]
+#[command(override_usage = "lockkeeper run [OPTIONS] NAME [--] CMD [ARG]...")]
 #[command(after_help = "\
+Examples:
+  lockkeeper run nightly ./backup.sh --full            wait for the lock, run the command, release the lock
+  lockkeeper run -n nightly ./backup.sh                exit with 1 at once if another process has the lock
+  lockkeeper run -w 30s nightly -- ./backup.sh         give up after 30 s
+  lockkeeper run --shared cache cat index              together with other shared holds, never with an exclusive one
+  lockkeeper run --permits 3 build make                at most 3 at a time
+  lockkeeper run -c nightly 'date >> log; ./backup.sh' a command line for the shell
+  lockkeeper run --on lockkeeper://10.0.0.1:7421 nightly -- ./backup.sh
+
 The command gets LOCKKEEPER_NAME, LOCKKEEPER_HOLDER, LOCKKEEPER_TTL_MS (the time to live in force, which can differ from
 --ttl; 0: does not expire) and LOCKKEEPER_FENCE (unset with --permits, and on engines without fences).
 LOCKKEEPER_URL and LOCKKEEPER_TOKEN are removed, unless --keep-credentials is given: a command that runs `lockkeeper`
@@ -81,8 +93,8 @@ pub struct Args {
     on: On,
     /// The lock's name
     name: String,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The command and its arguments. Everything after CMD belongs to it; `--` before CMD is optional
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -146,7 +158,7 @@ async fn refuse_without_majority(url: &EngineUrl) -> Result<(), Error> {
         Ok(()) => Ok(()),
         Err(reasons) => {
             let reason = format!("no daemon grants locks now: {}", reasons.join("; "));
-            Err(Error::Unavailable { engine: "lockkeeper", reason })
+            Err(Error::Unavailable { engine: "lockkeeper", reason, source: None })
         }
     }
 }
@@ -160,14 +172,24 @@ async fn acquire(locks: &Lockkeeper, args: &Args) -> Result<Option<Guard>, Error
             (false, None) => request.acquire().await.map(Some),
         }
     };
-    if !args.verbose {
+    if args.verbose {
+        return tokio::select! {
+            biased;
+            guard = waiting => guard,
+            error = report_wait(locks, &args.name) => Err(error),
+        };
+    }
+    if args.quiet || args.nonblock || !std::io::stderr().is_terminal() {
         return waiting.await;
     }
-    tokio::select! {
+    let mut status = WaitStatus::default();
+    let guard = tokio::select! {
         biased;
         guard = waiting => guard,
-        error = report_wait(locks, &args.name) => Err(error),
-    }
+        never = show_wait(locks, &args.name, &mut status) => match never {},
+    };
+    status.clear();
+    guard
 }
 
 fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
@@ -213,6 +235,55 @@ async fn refuse_to_wait_for_ourselves(locks: &Lockkeeper, args: &Args) -> Result
     }
 }
 
+/// The time after which a wait is shown on a terminal.
+const SHOWN_AFTER: Duration = Duration::from_secs(2);
+
+/// A line on the terminal that is overwritten in place.
+#[derive(Default)]
+struct WaitStatus {
+    is_shown: bool,
+}
+
+impl WaitStatus {
+    fn show(&mut self, line: &str) {
+        // A line that wraps could not be overwritten.
+        let columns =
+            rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let columns = if columns == 0 { 80 } else { columns };
+        let line: String = line.chars().take(columns - 1).collect();
+        eprint!("\r\x1b[K{line}");
+        self.is_shown = true;
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Shows the holder and the position in the queue on one line of the terminal, once the wait has lasted for
+/// [`SHOWN_AFTER`]. An engine that cannot be asked at present does not end the wait.
+async fn show_wait(locks: &Lockkeeper, name: &str, status: &mut WaitStatus) -> Infallible {
+    let mut pause = SHOWN_AFTER;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = Duration::from_secs(1);
+        if let Ok(info) = locks.inspect(name).await
+            && !info.holders.is_empty()
+        {
+            status.show(&situation(&info, name));
+        }
+    }
+}
+
+/// The position in the queue and the holder: `waiting for NAME, number 2 in the queue; held by …`.
+fn situation(info: &LockInfo, name: &str) -> String {
+    let ahead = info.waiters.iter().position(|w| w.tag.pid == std::process::id()).unwrap_or(0);
+    let holders = describe::holders(info);
+    format!("lockkeeper: waiting for `{name}`, number {} in the queue; held by {holders}", ahead + 1)
+}
+
 /// Prints the holder and the position in the queue whenever they change; ends only with an error.
 async fn report_wait(locks: &Lockkeeper, name: &str) -> Error {
     let result: Result<(), Error> = async {
@@ -226,11 +297,7 @@ async fn report_wait(locks: &Lockkeeper, name: &str) -> Error {
             // With --at-least, the lock is granted before it is certain that it is kept.
             let is_ours = info.holders.iter().any(|h| h.tag.pid == std::process::id());
             if situation != printed && !info.holders.is_empty() && !is_ours {
-                eprintln!(
-                    "lockkeeper: waiting for `{name}`, number {} in the queue; held by {}",
-                    ahead + 1,
-                    describe::holders(&info)
-                );
+                eprintln!("{}", self::situation(&info, name));
                 printed = situation;
             }
             changes.changed().await?;

@@ -102,7 +102,7 @@ pub fn die_with_parent(args: DieWithParent) -> ExitCode {
         return ExitCode::from(exit::LOST);
     }
     let error = std::process::Command::new(&args.command[0]).args(&args.command[1..]).exec();
-    cannot_run(&format!("cannot run `{}`: {error}", args.command[0].to_string_lossy()))
+    cannot_run(&format!("cannot run `{}`: {error}", shown(&args.command[0])))
 }
 
 /// The part of the command's environment that selects an engine.
@@ -198,7 +198,7 @@ pub async fn run(
         Err(error) => {
             // No command has run, so another client may run its own, also within `--at-least`.
             let _ = guard.release_early().await;
-            return cannot_run(&format!("cannot run `{}`: {error}", command_line[0].to_string_lossy()));
+            return cannot_run(&format!("cannot run `{}`: {error}", shown(&command_line[0])));
         }
     };
     let supervised = supervise(child, &tree, forwarded, on_lost, guard.lost(), || guard.valid_for());
@@ -239,6 +239,11 @@ async fn report_jeopardy(guard: &Guard) -> Infallible {
     }
 }
 
+/// A program's name for a message. If it is a URL that was given in the wrong place, its secrets are left out.
+fn shown(program: &OsStr) -> String {
+    lockkeeper::redact(&program.to_string_lossy())
+}
+
 fn cannot_run(why: &str) -> ExitCode {
     eprintln!("lockkeeper: {why}");
     ExitCode::from(exit::CANNOT_RUN)
@@ -253,8 +258,8 @@ enum Ended {
     Unknown(std::io::Error),
 }
 
-/// Waits for the child. When `lost` resolves, stops it and its descendants, or lets it run, as `on_lost` says; `left` is
-/// the time for which no other client can be granted the lock.
+/// Waits for the child. When `lost` resolves, stops it and its descendants, or lets it run, according to `on_lost`;
+/// `left` is the time for which no other client can be granted the lock.
 async fn supervise(
     mut child: Child,
     tree: &ProcessTree,

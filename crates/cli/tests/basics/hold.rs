@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A separate state directory, without the caller's environment.
-struct Place(tempfile::TempDir);
+struct StateDirectory(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl StateDirectory {
+    fn new() -> StateDirectory {
+        StateDirectory(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -62,7 +62,7 @@ fn kill(pid: u32) {
 /// Ten machines with clocks that differ start the job one after the other.
 #[test]
 fn a_job_that_several_machines_start_runs_once() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let log = place.path("log");
     let line = format!("run --at-least 10m --skip nightly -- sh -c echo${{IFS}}ran>>{}", log.display());
     let machines: Vec<Child> = (0..5).map(|_| place.lockkeeper(&line).spawn().unwrap()).collect();
@@ -75,7 +75,7 @@ fn a_job_that_several_machines_start_runs_once() {
         assert_eq!(place.result(&line), (0, String::new(), String::new()));
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "ran\n");
-    // Another client sees why, and for how long.
+    // Another client sees the owner of the hold, and the time that is left.
     let (code, _, error) = place.result("run -n nightly -- true");
     assert_eq!(code, 1);
     assert!(error.contains(" (sh) for ") && error.contains(", kept for at least "), "{error}");
@@ -92,7 +92,7 @@ fn a_job_that_several_machines_start_runs_once() {
 
 #[test]
 fn a_lock_is_kept_after_kill_9_of_run_and_its_command() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let pid_file = place.path("pid");
     let line = format!(
         "run --at-least 3s a -- sh -c echo${{IFS}}$$>{};exec${{IFS}}sleep${{IFS}}1000",
@@ -112,14 +112,14 @@ fn a_lock_is_kept_after_kill_9_of_run_and_its_command() {
 
 #[test]
 fn a_command_that_cannot_be_run_keeps_nothing() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     assert_eq!(place.result("run --at-least 1h a -- /no/such/command").0, 69);
     assert_eq!(place.result("run -n a -- true").0, 0);
 }
 
 #[test]
 fn skip_is_quiet_only_if_another_client_holds_the_lock() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     assert_eq!(place.result("hold a --as other --for 1h").0, 0);
     for line in ["run --skip a -- false", "run --skip -w 0.05 a -- false"] {
         assert_eq!(place.result(line), (0, String::new(), String::new()), "{line}");
@@ -134,7 +134,7 @@ fn skip_is_quiet_only_if_another_client_holds_the_lock() {
 
 #[test]
 fn a_hold_outlives_the_command_and_belongs_to_its_owner() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let (code, said, _) = place.result("hold reboot --as web-3 --for 2h");
     assert!(code == 0 && said.starts_with("`web-3` holds `reboot` with fence 1 for "), "{said}");
     // After the reboot, the same owner succeeds again.
@@ -174,7 +174,7 @@ fn a_hold_outlives_the_command_and_belongs_to_its_owner() {
 
 #[test]
 fn at_most_two_machines_are_down() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     for machine in ["web-1", "web-2"] {
         let (code, said, _) = place.result(&format!("hold reboot --as {machine} --for 2h --permits 2"));
         assert!(code == 0 && said.contains("holds `reboot` for 2 h 0 min"), "a permit has no fence: {said}");

@@ -3,3 +3,4 @@
 mod hold;
 mod other_commands;
 mod run;
+mod shared_directory;

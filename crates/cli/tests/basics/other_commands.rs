@@ -129,3 +129,51 @@ fn without_a_home_directory_the_error_names_the_variables() {
     assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8(output.stderr).unwrap().contains("neither XDG_STATE_HOME nor HOME is set"));
 }
+
+#[test]
+fn engines_lists_every_engine_and_what_it_lacks() {
+    let home = tempfile::tempdir().unwrap();
+    let table = stdout(&home, &["engines"]);
+    for name in ["file", "lockkeeper", "etcd", "zookeeper", "postgres", "mysql", "redis", "redlock"] {
+        assert!(table.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {table}");
+    }
+    let engines: serde_json::Value = serde_json::from_str(&stdout(&home, &["engines", "--json"])).unwrap();
+    let engines = engines.as_array().unwrap();
+    let engine = |name: &str| engines.iter().find(|engine| engine["name"] == name).unwrap();
+    assert_eq!(
+        (&engine("file")["built_in"], &engine("lockkeeper")["built_in"]),
+        (&true.into(), &true.into())
+    );
+    assert_eq!(engine("file")["capabilities"]["fence"], true);
+    assert_eq!(engine("redlock")["capabilities"]["fence"], false);
+    for absent in engines.iter().filter(|engine| engine["built_in"] == false) {
+        let needs = format!("it needs the cargo feature `{}`", absent["feature"].as_str().unwrap());
+        assert!(table.contains(&needs), "{table}");
+    }
+}
+
+#[test]
+fn doctor_exits_with_4_if_it_finds_risks() {
+    let home = tempfile::tempdir().unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let url = format!("file://{}", memory.path().display());
+    let risky = output(&home, &["doctor", "--on", &url]);
+    assert_eq!(risky.status.code(), Some(4), "{risky:?}");
+    let text = String::from_utf8(risky.stdout).unwrap();
+    assert!(text.contains("0 critical, 1 warning\n") && text.contains("warning  file-system: "), "{text}");
+    assert!(text.contains("→ use a directory on a disk"), "{text}");
+
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let url = format!("file://{}", disk.path().display());
+    let safe = output(&home, &["doctor", "--json", "--on", &url]);
+    let json: serde_json::Value = serde_json::from_slice(&safe.stdout).unwrap();
+    assert_eq!(json["engine"], "file");
+    let risks = json["findings"].as_array().unwrap().iter().filter(|finding| finding["severity"] != "note");
+    // The target directory may be in memory, too.
+    let expected = if risks.count() == 0 { 0 } else { 4 };
+    assert_eq!(safe.status.code(), Some(expected), "{json}");
+
+    let unreachable = output(&home, &["doctor", "--on", "lockkeeper://127.0.0.1:1"]);
+    assert_eq!((unreachable.status.code(), unreachable.stdout.len()), (Some(69), 0), "{unreachable:?}");
+    assert_eq!(output(&home, &["doctor", "--on", "gopher://x"]).status.code(), Some(64));
+}

@@ -7,14 +7,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A timeout that only a stuck test reaches.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A separate state directory, without the caller's environment.
-struct Place(tempfile::TempDir);
+struct StateDirectory(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl StateDirectory {
+    fn new() -> StateDirectory {
+        StateDirectory(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -51,7 +51,7 @@ impl Place {
 fn until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "stuck");
+        assert!(start.elapsed() < TIMEOUT, "stuck");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -76,7 +76,7 @@ fn is_alive(pid: u32) -> bool {
 
 #[test]
 fn the_exit_code_is_the_commands_own() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
         let output = place.output(&["run", "a", "--", "sh", "-c", script]);
         assert_eq!(output.status.code(), Some(code), "{script}: {output:?}");
@@ -86,7 +86,7 @@ fn the_exit_code_is_the_commands_own() {
 
 #[test]
 fn errors_are_reported_on_one_line() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "a", "--", "/no/such/command"], 69, "cannot run `/no/such/command`"),
         (&["run", "a", "--", "/etc/passwd"], 69, "Permission denied"),
@@ -131,7 +131,7 @@ fn errors_are_reported_on_one_line() {
 
 #[test]
 fn a_name_that_is_too_long_is_rejected() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     // The kernel allows 128 KiB per argument.
     let output = place.output(&["run", &"x".repeat(100_000), "--", "true"]);
     assert_eq!(output.status.code(), Some(64));
@@ -140,7 +140,7 @@ fn a_name_that_is_too_long_is_rejected() {
 
 #[test]
 fn a_held_lock_is_a_conflict() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let mut holder = place.holder("a");
     for (args, code) in [
         (&["run", "-n", "a", "--", "true"][..], 1),
@@ -163,7 +163,7 @@ fn a_held_lock_is_a_conflict() {
 
 #[test]
 fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let script = r#"read -r line; echo "$line|$1|$LOCKKEEPER_NAME|$LOCKKEEPER_FENCE|$LOCKKEEPER_TTL_MS|$LOCKKEEPER_HOLDER""#;
     let run = |mut command: Command| {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
@@ -179,7 +179,7 @@ fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
 /// All observers of a lock see the published metadata of its holders and waiters.
 #[test]
 fn arguments_of_the_command_are_not_published() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     for (lock, args, published) in [
         ("a", &["run", "a", "--", "/bin/cat", "--db-password=s3cr3t", "-"][..], "\"command\":\"cat\""),
         ("b", &["run", "-c", "b", "--", "cat; : s3cr3t"], "\"command\":\"sh\""),
@@ -205,7 +205,7 @@ fn arguments_of_the_command_are_not_published() {
 
 #[test]
 fn the_command_does_not_get_the_url_and_the_token() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let url = format!("file://{}", place.path("state").display());
     let script = r#"echo "${LOCKKEEPER_URL-none} ${LOCKKEEPER_TOKEN-none}""#;
     let run = |options: &[&str], script: &str| {
@@ -229,7 +229,7 @@ fn the_command_does_not_get_the_url_and_the_token() {
 
 #[test]
 fn urls_in_error_messages_are_shown_without_their_secrets() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     for args in [
         &["run", "--on", "redis://u:s3c/r3t@127.0.0.1:1", "a", "--", "true"][..],
         &["run", "--on", "lockkeeper://s3cr3t@127.0.0.1:1", "a", "--", "true"],
@@ -259,7 +259,7 @@ fn urls_in_error_messages_are_shown_without_their_secrets() {
 /// flock(1) rejects them, too. `sh -c echo one two` prints an empty line.
 #[test]
 fn a_shell_command_line_is_one_argument_and_more_are_refused() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let output = place.output(&["run", "-c", "a", "--", "echo", "one", "two"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(64), 0));
     let error = text(&output.stderr);
@@ -271,7 +271,7 @@ fn a_shell_command_line_is_one_argument_and_more_are_refused() {
 /// A permit has no fence: the variable is unset, even inside a command that has one from another lock.
 #[test]
 fn a_command_with_a_permit_gets_no_fence() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let script = r#"echo "$LOCKKEEPER_NAME|${LOCKKEEPER_FENCE-unset}""#;
     let mut command = place.lockkeeper(&["run", "-v", "--permits", "2", "p", "--", "sh", "-c", script]);
     let output = command.env("LOCKKEEPER_FENCE", "41").output().unwrap();
@@ -281,7 +281,7 @@ fn a_command_with_a_permit_gets_no_fence() {
 
 #[test]
 fn two_at_once_take_turns() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let log = place.path("log");
     let script =
         format!("echo enter >>'{0}'; for i in 1 2 3 4 5; do :; done; echo exit >>'{0}'", log.display());
@@ -295,7 +295,7 @@ fn two_at_once_take_turns() {
 
 #[test]
 fn permits_and_shared_holders_run_together() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     for option in [&["--permits", "2"][..], &["-s"]] {
         // Each command ends only when the other has begun.
         let script = |mine: &str, other: &str| {
@@ -321,7 +321,7 @@ fn permits_and_shared_holders_run_together() {
 
 #[test]
 fn signals_reach_the_command() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     for (name, code) in [("TERM", 10), ("INT", 11), ("HUP", 12), ("USR1", 13)] {
         let ready = place.path(name);
         let script =
@@ -335,7 +335,7 @@ fn signals_reach_the_command() {
 
 #[test]
 fn a_waiting_run_ends_at_once_on_sigterm_and_leaves_the_queue() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let mut holder = place.holder("a");
     let waiter = place.lockkeeper(&["run", "a", "--", "true"]).spawn().unwrap();
     until(|| place.locks().contains("\"command\":\"true\""));
@@ -347,7 +347,7 @@ fn a_waiting_run_ends_at_once_on_sigterm_and_leaves_the_queue() {
 }
 
 /// Starts `run` around a script that writes its process id, and kills `run` with SIGKILL.
-fn kill_run_but_not_its_child(place: &Place, script: &str) -> u32 {
+fn kill_run_but_not_its_child(place: &StateDirectory, script: &str) -> u32 {
     let pid_file = place.path("pid");
     let script = format!("echo $$ >'{}'; {script}", pid_file.display());
     let mut run = place.lockkeeper(&["run", "a", "--", "sh", "-c", &script]).spawn().unwrap();
@@ -361,7 +361,7 @@ fn kill_run_but_not_its_child(place: &Place, script: &str) -> u32 {
 #[test]
 fn after_kill_9_of_run_the_lock_is_held_while_its_child_runs() {
     for closes_descriptors in [false, true] {
-        let place = Place::new();
+        let place = StateDirectory::new();
         // Some programs close all descriptors that they inherited.
         let close =
             if closes_descriptors { "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done; " } else { "" };
@@ -399,7 +399,7 @@ fn after_kill_9_of_run_the_lock_is_held_while_its_child_runs() {
 #[test]
 fn kill_9_right_after_the_start_of_the_child_does_not_free_the_lock() {
     for _ in 0..30 {
-        let place = Place::new();
+        let place = StateDirectory::new();
         let go = place.path("go");
         let child = kill_run_but_not_its_child(
             &place,
@@ -413,13 +413,13 @@ fn kill_9_right_after_the_start_of_the_child_does_not_free_the_lock() {
 }
 
 /// A script whose background process outlives it, with every descriptor still open.
-fn leave_a_daemon(place: &Place) -> String {
+fn leave_a_daemon(place: &StateDirectory) -> String {
     format!("sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >'{}'", place.path("daemon").display())
 }
 
 #[test]
 fn a_background_process_does_not_keep_the_lock() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     assert!(place.output(&["run", "-c", "a", "--", &leave_a_daemon(&place)]).status.success());
     let daemon = read_pid(&place.path("daemon"));
     assert!(is_alive(daemon));
@@ -429,7 +429,7 @@ fn a_background_process_does_not_keep_the_lock() {
 
 #[test]
 fn a_background_process_does_not_keep_the_lock_even_after_kill_9_of_run() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let (go, pid_file) = (place.path("go"), place.path("pid"));
     let script = format!(
         "{}; echo $$ >'{}'; until [ -e '{}' ]; do sleep 0.01; done",
@@ -455,7 +455,7 @@ fn a_background_process_does_not_keep_the_lock_even_after_kill_9_of_run() {
 
 #[test]
 fn a_nested_run_of_the_same_lock_is_rejected() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let output =
         place.output(&["run", "a", "--", env!("CARGO_BIN_EXE_lockkeeper"), "run", "a", "--", "true"]);
     assert_eq!(output.status.code(), Some(64));
@@ -464,7 +464,7 @@ fn a_nested_run_of_the_same_lock_is_rejected() {
 
 #[test]
 fn verbose_prints_the_holder_and_the_position_in_the_queue() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let mut holder = place.holder("a");
     let mut waiter = place.lockkeeper(&["run", "-v", "a", "--", "true"]).spawn().unwrap();
     let mut lines = BufReader::new(waiter.stderr.take().unwrap()).lines().map(|line| line.unwrap());
@@ -479,7 +479,7 @@ fn verbose_prints_the_holder_and_the_position_in_the_queue() {
 /// A limit on the size of files simulates a full disk: every write to a file fails.
 #[test]
 fn on_a_full_disk_nothing_is_granted_and_release_still_works() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
     assert!(place.output(&["run", "a", "--", "true"]).status.success());
     let full = |script: &str| {
@@ -516,7 +516,7 @@ fn on_a_full_disk_nothing_is_granted_and_release_still_works() {
 
 #[test]
 fn directories_that_cannot_be_used_are_named() {
-    let place = Place::new();
+    let place = StateDirectory::new();
     let read_only = place.path("read-only");
     std::fs::create_dir(&read_only).unwrap();
     use std::os::unix::fs::PermissionsExt;
@@ -546,4 +546,48 @@ fn directories_that_cannot_be_used_are_named() {
     assert_eq!(output.status.code(), Some(69));
     assert!(text(&output.stderr).contains("other users can write"));
     assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "nothing was made there");
+}
+
+/// As with flock(1), the command begins after the lock's name; its own options belong to it.
+#[test]
+fn the_separator_before_the_command_is_optional() {
+    let place = StateDirectory::new();
+    for args in [
+        &["run", "a", "echo", "-n", "one", "--", "two"][..],
+        &["run", "a", "--", "echo", "-n", "one", "--", "two"],
+        &["run", "a", "-w", "9", "echo", "-n", "one", "--", "two"],
+    ] {
+        let output = place.output(args);
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).as_str()),
+            (Some(0), "one -- two"),
+            "{args:?}"
+        );
+    }
+    assert_eq!(place.output(&["run", "a"]).status.code(), Some(64));
+}
+
+/// `script` gives the waiter a terminal.
+#[test]
+fn a_long_wait_on_a_terminal_shows_the_holder_in_place() {
+    let place = StateDirectory::new();
+    let mut holder = place.holder("slow");
+    let shown = place.path("shown");
+    let line = format!("{} run slow true", env!("CARGO_BIN_EXE_lockkeeper"));
+    let mut waiter = Command::new("script")
+        .args(["-qefc", &line])
+        .arg(&shown)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", place.0.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let seen = || std::fs::read_to_string(&shown).unwrap_or_default();
+    until(|| seen().contains("\r\x1b[Klockkeeper: waiting for `slow`, number 1 in the queue; held by"));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success() && waiter.wait().unwrap().success());
+    assert!(seen().contains("held by pid"), "{}", seen());
+    assert!(!seen().contains("waiting for `slow`, number 1 in the queue; held by nobody"), "{}", seen());
 }

@@ -74,6 +74,49 @@ fn elections_are_traced_in_every_format() {
 }
 
 #[test]
+fn counterexample_of_an_election_is_a_scenario_that_is_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cut.scenario").display().to_string();
+    let checked = lockkeeper(&format!("check bully --sites 3 --partition --trace {file}"));
+    assert_eq!(checked.status.code(), Some(2));
+    assert!(
+        printed(&checked).contains("S1 misses the leader: it asks every higher site"),
+        "{}",
+        printed(&checked)
+    );
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("election: bully\n") && text.contains("S1 wakes 1"), "{text}");
+    let replayed = lockkeeper(&format!("replay {file}"));
+    assert_eq!(replayed.status.code(), Some(2));
+    assert!(printed(&replayed).contains("two leaders at 3 T: S1 comes to lead although S3 is up"));
+    let report = lockkeeper(&format!("sim --scenario {file}"));
+    assert_eq!(report.status.code(), Some(2), "{}", complained(&report));
+}
+
+#[test]
+fn saved_trace_of_an_election_is_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.jsonl").display().to_string();
+    let line = format!("sim --election bully --sites 4 --crash 4@10 --initiator 1 --trace {file}");
+    assert!(lockkeeper(&line).status.success());
+    let replayed = lockkeeper(&format!("replay {file}"));
+    assert!(replayed.status.success(), "{}", complained(&replayed));
+    assert!(printed(&replayed).contains("came out the same"), "{}", printed(&replayed));
+}
+
+#[test]
+fn figure_of_an_election_shows_the_states_of_each_step() {
+    let described = printed(&lockkeeper("scenarios bully-crash-during-election"));
+    for part in
+        ["S1 state: waits for COORDINATOR", "S3 crashed", "S2 leads; 16 messages; every property held"]
+    {
+        assert!(described.contains(part), "{part}\n{described}");
+    }
+    let report = lockkeeper("sim --scenario bully-crash-during-election");
+    assert!(report.status.success() && printed(&report).contains("S2"), "{}", printed(&report));
+}
+
+#[test]
 fn the_table_meets_every_formula() {
     let output = lockkeeper("compare --elections --sites 3,7,16");
     let table = printed(&output);

@@ -17,6 +17,27 @@ fn json(args: &[&str]) -> (i32, Value) {
     (output.status.code().expect("an exit code"), value)
 }
 
+/// The figures in the documentation are what their commands draw. After an intended change, draw them again:
+/// `lockkeeper sim --scenario NAME --trace docs/figures/NAME.svg`.
+#[test]
+fn figures_of_the_documentation_are_drawn_as_they_are_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("figure.svg");
+    let shown = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/figures");
+    for name in [
+        "lamport-two-requests",
+        "maekawa-inquire",
+        "raymond-tree",
+        "bully-crash-during-election",
+        "token-ring-two-tokens",
+    ] {
+        let args = ["sim", "--scenario", name, "--trace", file.to_str().unwrap()];
+        assert!(matches!(lockkeeper(&args).status.code(), Some(0 | 2)), "{name}");
+        let shown = std::fs::read_to_string(shown.join(format!("{name}.svg"))).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), shown, "{name}");
+    }
+}
+
 #[test]
 fn the_json_of_a_run_has_the_promised_form() {
     let args = "sim --algorithm ricart-agrawala --sites 9 --load high --entries 900 --delay constant:1 --cs 0.1 --seed 7 --json";
@@ -150,7 +171,7 @@ fn wrong_usage_is_rejected_with_a_message_and_exit_code_64() {
         ("sim -a readers-writers -n 3 --holder 1:shared,2", "or several that share"),
         ("sim -a k-mutual-exclusion -n 4 --holder 1,2,3", "a semaphore, which 2 hold at a time"),
         ("sim -a k-mutual-exclusion -n 4 --set k=0", "the setting k takes a number from 1, not '0'"),
-        ("sim -a lamport -n 3 --set colour=blue", "this algorithm takes none"),
+        ("sim -a token-ring -n 3 --set colour=blue", "this algorithm takes none"),
         ("sim -a centralized -n 3 --set coordinator=9", "takes 'apart' or the number of a site"),
         ("sim -a centralized -n 3 --set color=1", "there is coordinator, denied"),
         ("sim -a lamport -n 3 --load heavy", "there is no load 'heavy'"),
@@ -253,8 +274,24 @@ fn the_registry_is_listed_for_people_and_for_programs() {
     for key in ["family", "paper", "channels", "cost", "crash"] {
         assert!(list[0].get(key).is_some(), "{key}");
     }
-    let table = text(&lockkeeper(&["algorithms"]).stdout);
-    assert!(table.contains("3(N−1)") && table.contains("Lamport, Time, Clocks"));
+    let list = text(&lockkeeper(&["algorithms"]).stdout);
+    for slug in slugs {
+        assert_eq!(
+            list.lines().filter(|line| line.split_whitespace().next() == Some(slug)).count(),
+            1,
+            "{slug}"
+        );
+    }
+    assert!(list.lines().all(|line| line.chars().count() <= 80), "{list}");
+    let one = text(&lockkeeper(&["algorithms", "lamport"]).stdout);
+    assert!(one.contains("3(N−1)") && one.contains("Lamport, Time, Clocks"));
+    let (code, one) = json(&["algorithms", "bully", "--json"]);
+    assert_eq!((code, &one["slug"]), (0, &"bully".into()));
+    let unknown = lockkeeper(&["algorithms", "maekava"]);
+    assert_eq!(unknown.status.code(), Some(64));
+    assert!(text(&unknown.stderr).contains("did you mean `maekawa"), "{}", text(&unknown.stderr));
+    let former = text(&lockkeeper(&["algorithms", "maekawa-published"]).stderr);
+    assert!(former.contains("it is called 'maekawa-basic' now;"), "{former}");
 }
 
 #[test]
@@ -306,6 +343,7 @@ fn the_largest_number_of_concurrent_holders_is_reported() {
 #[test]
 fn a_shared_entry_is_described_and_drawn_as_shared() {
     let printed = text(&lockkeeper(&["scenarios", "readers-writers"]).stdout);
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in
         ["S1 wants to enter and to share", "S2 is inside and shares, with fence", "S3 wants to enter:"]
     {

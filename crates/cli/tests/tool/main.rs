@@ -7,3 +7,5 @@ mod on_daemon;
 mod on_redis;
 mod on_servers;
 mod operator;
+mod outlives;
+mod three_daemons;

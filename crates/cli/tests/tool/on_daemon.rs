@@ -120,17 +120,37 @@ async fn a_command_that_cannot_be_run_keeps_nothing_on_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_a_cluster_cannot_meet_are_wrong_usage() {
+async fn an_owner_holds_a_lock_of_a_cluster_without_a_process() {
     let on = OnDaemon::start().await;
-    for (args, part) in [
-        (&["run", "--at-least", "10m", "a", "--", "true"][..], "`lockkeeper cluster set longest_ttl=600s`"),
-        (&["hold", "a", "--as", "web-3", "--for", "1h"], "a cluster (lockkeeper://) does not have yet"),
-        (&["hold", "a", "--as", "web-3"], "a cluster (lockkeeper://) does not have yet"),
-        (&["release", "a", "--as", "web-3"], "a cluster (lockkeeper://) does not have yet"),
-    ] {
-        let (code, _, error) = on.result(args).await;
-        assert!(code == Some(64) && error.contains(part) && error.lines().count() == 1, "{args:?}: {error}");
+    let hold = ["hold", "reboot", "--as", "web-3"];
+    let (code, _, error) = on.result(&hold).await;
+    assert!(code == Some(1) && error.contains("to acquire it, give --for DURATION"), "{error}");
+    let (code, first, error) = on.result(&[&hold[..], &["--for", "2h"]].concat()).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(first.starts_with("`web-3` holds `reboot` with fence "), "{first}");
+    // Again, with the same fence and a later deadline.
+    let (code, again, error) = on.result(&[&hold[..], &["--for", "50h"]].concat()).await;
+    assert_eq!(code, Some(0), "{error}");
+    let fence = |text: &str| text.split(" for ").next().map(String::from);
+    assert_eq!(fence(&again), fence(&first));
+    assert!(on.result(&hold).await.1.contains("for 2 d 1 h") && again.contains("for 2 d"), "{again}");
+    let (code, _, error) = on.result(&["hold", "reboot", "--as", "web-4", "--for", "1h", "-n"]).await;
+    assert!(code == Some(1) && error.contains("`reboot` is held by web-3"), "{error}");
+    let (_, locks, _) = on.result(&["locks"]).await;
+    assert!(locks.contains("held, 2 d 1 h left") && locks.contains("web-3"), "{locks}");
+    assert_eq!(on.result(&["run", "-n", "reboot", "--", "true"]).await.0, Some(1));
+    assert_eq!(on.result(&["release", "reboot", "--as", "web-4"]).await.0, Some(1));
+    assert_eq!(on.result(&["release", "reboot", "--as", "web-3"]).await.0, Some(0));
+    assert_eq!(on.result(&["run", "-n", "reboot", "--", "true"]).await.0, Some(0));
+    // At most two machines are down at a time.
+    let down = |owner: &'static str| ["hold", "down", "--as", owner, "--for", "1h", "--permits", "2", "-n"];
+    for (owner, code) in [("web-1", 0), ("web-2", 0), ("web-1", 0), ("web-3", 1)] {
+        assert_eq!(on.result(&down(owner)).await.0, Some(code), "{owner}");
     }
-    assert_eq!(on.result(&["run", "-n", "a", "--", "true"]).await.0, Some(0), "nothing is held");
+    // An operator can end the hold of any owner, and a lock can be kept for longer than a time to live.
+    assert_eq!(on.result(&["release", "--force", "down"]).await.0, Some(0));
+    assert_eq!(on.result(&["run", "--at-least", "10h", "nightly", "--", "true"]).await.0, Some(0));
+    let (_, locks, _) = on.result(&["locks"]).await;
+    assert!(locks.contains("held, 9 h 59 min left"), "{locks}");
     on.daemon.stop().await;
 }

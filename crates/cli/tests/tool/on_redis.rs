@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A timeout that only a stuck test reaches.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A redis-server and a directory, removed with the test.
 struct Redis {
@@ -75,7 +75,7 @@ fn kill(pid: u32, signal: &str) {
 fn until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "stuck");
+        assert!(start.elapsed() < TIMEOUT, "stuck");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -118,7 +118,7 @@ fn a_lost_lock_stops_the_command_with_exit_code_79() {
         let Some(redis) = Redis::start() else { return };
         let pid_file = redis.path("pid");
         let script = format!("echo $$ > '{}'; exec sleep 1000", pid_file.display());
-        let run = redis.lockkeeper(&["run", "--ttl", "2s", "-c", "a", "--", &script]).spawn().unwrap();
+        let run = redis.lockkeeper(&["run", "--ttl", "6s", "-c", "a", "--", &script]).spawn().unwrap();
         let command = pid_in(&pid_file);
         redis.signal(signal);
         let output = run.wait_with_output().unwrap();
@@ -157,7 +157,7 @@ fn a_lost_lock_stops_all_processes_that_the_command_has_started() {
     );
     // Not a process of the command: `run` is started by exec(2) in a shell that already has a child.
     let outer = format!("sleep 1000 & echo $! > {}; exec \"$@\"", file("earlier"));
-    let inner = redis.lockkeeper(&["run", "--ttl", "2s", "-c", "a", "--", &script]);
+    let inner = redis.lockkeeper(&["run", "--ttl", "6s", "-c", "a", "--", &script]);
     let mut shell = Command::new("sh");
     shell.args(["-c", &outer, "sh"]).arg(inner.get_program()).args(inner.get_args()).env_clear();
     shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -222,7 +222,7 @@ fn a_command_that_is_not_stopped_goes_on_without_the_lock() {
         let ready = redis.path(lock);
         let (ready, go) = (ready.display(), go.display());
         let script = format!("echo $$ > '{ready}'; until [ -e '{go}' ]; do sleep 0.01; done; exit 7");
-        let args = ["run", "--ttl", "1s", "--on-lost", action, "-c", lock, "--", &script];
+        let args = ["run", "--ttl", "5s", "--on-lost", action, "-c", lock, "--", &script];
         redis.lockkeeper(&args).spawn().unwrap()
     };
     let (ignores, mut warns) = (run("b", "ignore"), run("a", "warn"));

@@ -51,7 +51,9 @@ impl Sim {
             print_line!("{}", serde_json::to_string(&speeds).expect("numbers are plain data"));
             return ExitCode::SUCCESS;
         }
-        print_line!("messages delivered per second, one core, all metrics on; medians of three");
+        print_line!(
+            "messages delivered per second, one core, all metrics on; medians of three runs, the trace one run"
+        );
         for speed in speeds {
             let bytes =
                 speed.trace_bytes.map_or(String::new(), |bytes| format!(", {bytes:.0} bytes a message"));
@@ -64,8 +66,8 @@ impl Sim {
 /// Measure the checker: states per second and bytes per state, beside stateright
 ///
 /// Both search the same model on one thread: Lamport's algorithm as it is specified in TLA+, three processes. Each
-/// search runs in a separate process; the one with the least processor time of several counts, since other load on
-/// the machine can only add to it.
+/// search runs several times, in a process of its own; the run with the least processor time counts, since other load
+/// on the machine can only add to it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 stateright takes part in builds with the feature of that name:
@@ -179,7 +181,7 @@ enum SearchError {
     /// Two searches of one checker found different numbers of states.
     #[error("{} found another number of states the second time", by.name())]
     Varies {
-        /// The checker.
+        /// The checker whose counts differ.
         by: Searcher,
     },
     /// The checkers found different numbers of states.
@@ -291,13 +293,16 @@ impl Growth {
     async fn measure(
         &self,
         spinner: &ProgressBar,
-    ) -> Result<(Vec<growth::Beside>, Vec<growth::Among>), BenchError> {
+    ) -> Result<(Vec<growth::AcquireCost>, Vec<growth::MessageCost>), BenchError> {
         let beside =
-            growth::beside(&self.locks, self.seconds, &|what| spinner.set_message(what.to_owned())).await?;
+            growth::acquire_costs(&self.locks, self.seconds, &|what| spinner.set_message(what.to_owned()))
+                .await?;
         let mut among = Vec::new();
         for &members in &self.members {
             spinner.set_message(format!("{members} members"));
-            among.extend(growth::among(&self.algorithm, members as usize, self.entries as usize).await?);
+            among.extend(
+                growth::message_costs(&self.algorithm, members as usize, self.entries as usize).await?,
+            );
         }
         Ok((beside, among))
     }

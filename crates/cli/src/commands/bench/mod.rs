@@ -1,13 +1,15 @@
 //! `lockkeeper bench`: Lockkeeper and comparable systems side by side, and the speed of the lab.
 
+mod failover;
 mod lab;
 mod locks;
 
 use crate::exit::CliError;
+use failover::Failover;
 use lab::{Check, Growth, Sim, search_here};
 use lockkeeper_bench::BenchError;
 use lockkeeper_bench::locks::Program;
-use lockkeeper_bench::process::Tether;
+use lockkeeper_bench::process::PdeathsigPrefix;
 use locks::Locks;
 use std::process::ExitCode;
 
@@ -21,6 +23,7 @@ pub struct Bench {
 #[derive(clap::Subcommand)]
 enum BenchCommand {
     Locks(Locks),
+    Failover(Failover),
     Growth(Growth),
     Sim(Sim),
     Check(Check),
@@ -48,6 +51,7 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         match self.command {
             BenchCommand::Locks(command) => command.run(),
+            BenchCommand::Failover(command) => command.run(),
             BenchCommand::Growth(command) => command.run(),
             BenchCommand::Sim(command) => command.run(),
             BenchCommand::Check(command) => command.run(),
@@ -112,8 +116,8 @@ pub(super) fn program() -> Result<Program, NoProgram> {
         crate::commands::supervise::DIE_WITH_PARENT.into(),
         std::process::id().to_string(),
     ];
-    let tether = Tether(words.into_iter().chain([String::from("--")]).collect());
-    Ok(Program { path, tether })
+    let pdeathsig_prefix = PdeathsigPrefix(words.into_iter().chain([String::from("--")]).collect());
+    Ok(Program { path, pdeathsig_prefix })
 }
 
 impl From<BenchError> for CliError {

@@ -129,7 +129,7 @@ enum ClusterError {
          cluster to another folder with --out"
     )]
     SecondCluster {
-        /// The folder.
+        /// The path of the folder.
         folder: PathBuf,
         /// The key of the existing cluster's authority.
         key: PathBuf,
@@ -139,7 +139,7 @@ enum ClusterError {
     LookForKey {
         /// The key of a cluster's authority.
         key: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: std::io::Error,
     },
     /// The number belongs to an existing member.
@@ -148,7 +148,7 @@ enum ClusterError {
          {number}` makes new certificates for the existing one)"
     )]
     MemberExists {
-        /// The number.
+        /// The number of the existing member.
         number: u32,
         /// The address of the existing member.
         address: String,
@@ -158,7 +158,7 @@ enum ClusterError {
         "{clash}; if member {number} was given up with `lockkeeper leave --dead {number}`, delete {folder} first"
     )]
     ClashesWithMember {
-        /// The clash.
+        /// The clash of the two addresses.
         #[source]
         clash: AddressError,
         /// The number of the existing member.
@@ -169,9 +169,9 @@ enum ClusterError {
     /// The configuration of the first member is not TOML.
     #[error("{path}: {source}")]
     Toml {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         source: toml::de::Error,
     },
     /// The file of tokens cannot be copied from the first member to the new one.

@@ -47,7 +47,7 @@ pub enum AddressError {
         two: u32,
         /// The address of the second member.
         second: String,
-        /// The port.
+        /// The port that both use.
         port: u16,
         /// The purpose of the port at the first member.
         purpose: &'static str,

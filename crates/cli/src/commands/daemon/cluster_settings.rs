@@ -21,7 +21,7 @@ enum SettingError {
         "the cluster rejects {changes}: {why}; nothing was changed, and `lockkeeper cluster set` shows the settings"
     )]
     Rejected {
-        /// The settings.
+        /// The settings as given.
         changes: String,
         /// The reason that the cluster reports.
         why: String,

@@ -141,7 +141,7 @@ async fn run_demo(deposits: u32) -> Result<(), DemoError> {
     let mut daemons = start(folder.path())?;
     let first = open(&[&daemons[0]]).await?;
     let second = open(&[&daemons[1], &daemons[0]]).await?;
-    crate::print_line!("  Three daemons serve. Machine A asks member 1, machine B asks member 2.");
+    crate::print_line!("  Three daemons serve. Machine A uses member 1, machine B uses member 2.");
     let before = counts(&daemons)?;
     let (bank, entered) = (Arc::new(Bank::new()), Instant::now());
     deposit_both(&bank, &first, &second, deposits).await?;

@@ -105,7 +105,7 @@ struct DaemonArgs {
     /// Write an audit log of grants, releases and rejections, one JSON object per line
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
-    /// After the loss of all disks: the highest epoch of any fence ever seen (fence >> 35), so that fences continue
+    /// After the loss of all disks: the highest epoch of any fence ever seen (fence >> 32), so that fences continue
     /// to rise
     #[arg(long, value_name = "EPOCH", default_value_t = 0)]
     epoch_above: u64,
@@ -150,8 +150,8 @@ impl DaemonArgs {
         }
     }
 
-    /// The file with the join token. Default: the file below the data, or that of the user, which all daemons of this
-    /// user share.
+    /// The path of the join token. Default: the file in the data directory if it exists, otherwise the user's file,
+    /// which all daemons of this user share.
     fn join_token(&self) -> Result<PathBuf, UpError> {
         match (&self.join_token, &self.data) {
             (Some(file), _) => Ok(file.clone()),
@@ -316,7 +316,7 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
         let data = folder.join(format!("member-{}", n + 1));
         let mut member = MemberConfig::new(MemberId(n + 1), at(n, 0), data);
         member.first_members.clone_from(&all);
-        Config { leave_timeout: Duration::from_secs(2), ..Config::of(member, at(n, 1), at(n, 2)) }
+        Config::of(member, at(n, 1), at(n, 2))
     };
     (0..members).map(config).collect()
 }

@@ -11,15 +11,20 @@ use crate::{exit, print_line};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper_lab::checker::counterexample::Counterexample;
+use lockkeeper_lab::checker::registers::RegisterKind;
+use lockkeeper_lab::checker::tla;
 use lockkeeper_lab::checker::{
     self, CheckReport, CheckSpec, Fault, Faults, ModelKind, SearchLimits, SearchProgress, Verdict,
 };
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::simulator::spec::parse_holders;
 use lockkeeper_lab::{Error, Scenario};
+use rayon::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Explore every reachable state of a small system, and show the shortest run to a violation
@@ -49,11 +54,14 @@ Examples:
   lockkeeper check ricart-agrawala --sites 3 --requests 2
   lockkeeper check lamport --sites 2 --non-fifo --svg broken.svg --trace broken.scenario
   lockkeeper check centralized --sites 3 --forever
+  lockkeeper check ricart-agrawala --sites 2 --tla Ra.tla     # for TLC
+  lockkeeper check lamport --sites 4 --symmetry
   lockkeeper check --all --sites 3 --requests 1
   lockkeeper check --mutants
   lockkeeper check bully --sites 3 --crashes 1        # elections
   lockkeeper check bully --sites 3 --partition
   lockkeeper check bakery --sites 3 --safe-registers  # threads and registers instead of messages
+  lockkeeper check peterson --sites 2 --regular-registers
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
   lockkeeper check --cluster --sleeps 1 --bug no-wait
 
@@ -61,7 +69,8 @@ A flag that does not apply to the kind of check is an error: bakery has no messa
 
 Exit codes: 0 verified; 2 a property is violated; 3 a budget was reached first; 64 wrong usage.")]
 pub struct Check {
-    /// The algorithm, the election, or a mutant of one; or one for registers: dijkstra, bakery, black-white-bakery.
+    /// The algorithm, the election, or a mutant of one; or one for registers: dijkstra,
+    /// eisenberg-mcguire, bakery, peterson, filter, szymanski, ticket, mcs, clh, black-white-bakery.
     #[arg(required_unless_present_any = ["all", "mutants", "cluster"], conflicts_with_all = ["all", "mutants"])]
     algorithm: Option<String>,
     /// Check every algorithm, on the channels that it assumes.
@@ -126,6 +135,9 @@ pub struct Check {
     /// Use safe registers, which flicker: a read that overlaps a write may return any value.
     #[arg(long, alias = "flickering")]
     safe_registers: bool,
+    /// Use regular registers: a read that overlaps a write returns the value before it or the one being written.
+    #[arg(long, conflicts_with = "safe_registers")]
+    regular_registers: bool,
     /// The highest ticket of the bakery. [default: 4]
     #[arg(long, value_name = "N")]
     tickets: Option<u8>,
@@ -138,6 +150,10 @@ pub struct Check {
     /// Write the counterexample as a scenario, for 'lockkeeper replay' and 'lockkeeper sim --scenario'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Also write all reachable states as a TLA+ module that TLC can check, and a configuration beside it. The module
+    /// has every interleaving, as with --full.
+    #[arg(long, value_name = "FILE.tla")]
+    tla: Option<PathBuf>,
     /// Stop after this number of states.
     #[arg(long, value_name = "N", default_value_t = 200_000_000)]
     max_states: u64,
@@ -156,8 +172,21 @@ pub struct Check {
     /// Explore every order of steps, even of steps that commute.
     #[arg(long)]
     full: bool,
+    /// Explore one of the states that differ only in the names of the sites and in the distances of timestamps: for
+    /// lamport, lamport-suppressed and bakery-messages, with far fewer states.
+    #[arg(long, conflicts_with = "full")]
+    symmetry: bool,
     #[command(flatten)]
     cluster: ClusterFlags,
+}
+
+/// The kind of registers that the two flags choose.
+pub fn register_kind(safe: bool, regular: bool) -> RegisterKind {
+    match (safe, regular) {
+        (true, _) => RegisterKind::Safe,
+        (_, true) => RegisterKind::Regular,
+        _ => RegisterKind::Atomic,
+    }
 }
 
 fn cores() -> u16 {
@@ -206,7 +235,10 @@ impl Check {
             return check_all(&spec, &budget, self.json);
         }
         if self.mutants {
-            return check_mutants(self.json);
+            return check_mutants(&budget, self.json);
+        }
+        if let Some(path) = &self.tla {
+            write_module(&spec, path)?;
         }
         let watch = Stopwatch::start();
         let report = budget.spend(&spec).map_err(CliError::usage)?;
@@ -242,11 +274,12 @@ impl Check {
             settings: settings(&self.set)?,
             threads: self.threads.into(),
             full: self.full,
+            symmetry: self.symmetry,
             holders: holders.unwrap_or_default(),
             initiators: self.initiators,
             partition: self.partition,
             short_timeouts: self.short_timeouts,
-            safe_registers: self.safe_registers,
+            registers: register_kind(self.safe_registers, self.regular_registers),
             tickets: self.tickets,
             limits: self.limits(),
             ..CheckSpec::new(algorithm, self.sites)
@@ -269,7 +302,7 @@ impl Check {
             }
             return Ok(());
         };
-        // Only message-passing algorithms have these flags; their counterexamples are scenarios.
+        // Only message-passing algorithms and elections have these flags; their counterexamples are scenarios.
         let Some(text) = &found.scenario else { return Ok(()) };
         if let Some(path) = &self.trace {
             std::fs::write(path, text).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
@@ -280,6 +313,24 @@ impl Check {
         }
         Ok(())
     }
+}
+
+/// Writes the reachable states as a TLA+ module, and the configuration for TLC beside it.
+fn write_module(spec: &CheckSpec, path: &Path) -> Result<(), CliError> {
+    let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let module = tla::module(spec, name).map_err(CliError::usage)?;
+    let config = path.with_extension("cfg");
+    for (file, text) in [(path, &module.module), (&config, &module.config)] {
+        std::fs::write(file, text).map_err(FileError::write(file)).map_err(CliError::io)?;
+    }
+    eprintln!(
+        "written: {} with {} states and {} steps, and {}",
+        path.display(),
+        module.states,
+        module.steps,
+        config.display()
+    );
+    Ok(())
 }
 
 /// The limits of a search, and its progress bar.
@@ -310,23 +361,46 @@ impl Budget {
         name: &str,
         search: impl FnOnce(&mut dyn FnMut(SearchProgress) -> bool) -> T,
     ) -> T {
-        let started = Instant::now();
+        self.show(format!("{name}: the search begins"));
         let found = search(&mut |progress: SearchProgress| {
-            if started.elapsed() > Duration::from_millis(500) {
-                self.bar.set_message(format!(
-                    "{name}: {} states, {} deep, {} MiB",
-                    grouped(progress.distinct),
-                    progress.depth,
-                    progress.bytes >> 20
-                ));
-                self.bar.tick();
-            }
+            self.bar.set_message(format!(
+                "{name}: {} states, {} deep, {} MiB",
+                grouped(progress.distinct),
+                progress.depth,
+                progress.bytes >> 20
+            ));
             let SearchLimits { states, depth, bytes } = self.limits;
             let within = progress.distinct < states && progress.depth <= depth && progress.bytes < bytes;
-            within && self.until.is_none_or(|until| Instant::now() < until)
+            within && !self.is_over()
         });
         self.bar.finish_and_clear();
         found
+    }
+
+    /// Shows a message and the elapsed time on a terminal, four times a second.
+    fn show(&self, message: String) {
+        self.bar.set_message(message);
+        self.bar.enable_steady_tick(Duration::from_millis(250));
+    }
+
+    /// Whether the time is over.
+    pub fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Runs a function on each item, on all cores, and shows how many items are done.
+    pub fn each<T: Sync, R: Send>(&self, name: &str, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        self.show(format!("{name}: 0 of {} done", items.len()));
+        let done = AtomicUsize::new(0);
+        let one = |item: &T| {
+            let result = work(item);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            self.bar.set_message(format!("{name}: {done} of {} done", items.len()));
+            result
+        };
+        let results = items.par_iter().map(one).collect();
+        self.bar.finish_and_clear();
+        results
     }
 }
 
@@ -396,6 +470,9 @@ fn print(report: &CheckReport, took: Took) {
             .map(|stands_for| format!(", each for up to {stands_for} that differ in the order of steps"))
             .unwrap_or_default()
     );
+    if report.symmetry {
+        print_line!("States that differ in the names of sites or the distances of timestamps count as one.");
+    }
     print_verdicts(report);
     let found: Vec<&Counterexample> =
         report.counterexample.iter().chain(&report.more_counterexamples).collect();

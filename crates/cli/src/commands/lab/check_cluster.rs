@@ -5,7 +5,7 @@ use crate::exit::CliError;
 use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_cluster_lab::BugSwitch;
-use lockkeeper_cluster_lab::views::{self, Bounds, SearchResult};
+use lockkeeper_cluster_lab::views::{self, Bounds, Holder, SearchResult};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -53,9 +53,28 @@ pub struct ClusterFlags {
     /// Check that every waiter at the end is served once no more faults occur.
     #[arg(long, requires = "cluster", help_heading = "Clusters")]
     service: bool,
+    /// The number of planned leaves.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "cluster", help_heading = "Clusters")]
+    leaves: u8,
+    /// Start with a recorded hold of one more client, which has a session at the last member. Then a lease lasts two units
+    /// and the time to live of the hold is six.
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    recorded_hold: bool,
+    /// Like --recorded-hold, but the hold was just granted and is recorded during the search.
+    #[arg(long, requires = "cluster", conflicts_with = "recorded_hold", help_heading = "Clusters")]
+    granted_hold: bool,
+    /// The number of times that the client of that hold sends its messages, each time to any member.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
+    contacts: u8,
+    /// The client of that hold may release it.
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    holder_releases: bool,
+    /// The client of that hold sends nothing more once no more faults occur (with --service).
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    holder_gone: bool,
     /// Disable one guard of the protocol, such as no-wait, to show that the check finds the bug; a wrong name lists
     /// the bug switches.
-    #[arg(long, alias = "bug", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
     bug: Option<String>,
 }
 
@@ -94,6 +113,12 @@ impl ClusterFlags {
     }
 
     fn bounds(&self, faults: MemberFaults) -> Bounds {
+        let holder = (self.recorded_hold || self.granted_hold).then_some(Holder {
+            recorded: self.recorded_hold,
+            contacts: self.contacts,
+            releases: self.holder_releases,
+            returns: !self.holder_gone,
+        });
         Bounds {
             members: self.members,
             units: self.units,
@@ -108,6 +133,8 @@ impl ClusterFlags {
             late_leases: self.late_leases,
             fast: self.drift.then_some(0),
             service: self.service,
+            leaves: self.leaves,
+            holder,
         }
     }
 }
@@ -126,16 +153,22 @@ fn in_json(algorithm: &str, answer: &SearchResult, took: Took) -> String {
 fn print(algorithm: &str, bounds: &Bounds, answer: &SearchResult, took: Took) {
     print_line!(
         "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
-         {} lock requests, {} new views",
+         {} leaves, {} lock requests, {} new views",
         bounds.members,
         bounds.units,
         bounds.crashes,
         bounds.restarts,
         bounds.sleeps,
         bounds.elections,
+        bounds.leaves,
         bounds.lock_requests,
         bounds.views
     );
+    if let Some(Holder { recorded, contacts, releases, .. }) = bounds.holder {
+        let hold = if recorded { "a recorded hold" } else { "a hold that was just granted" };
+        let releases = if releases { ", which may release it" } else { "" };
+        print_line!("{hold} of a client that sends its messages {contacts} times{releases}");
+    }
     print_line!(
         "{} states, {} steps, {} deep, {:.1} s\n",
         grouped(answer.distinct),

@@ -5,9 +5,8 @@ use crate::exit::CliError;
 use crate::{exit, print_line};
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
-use lockkeeper_lab::checker::gallery::{self, Caught, Exhibit};
+use lockkeeper_lab::checker::gallery::{self, Detection, Exhibit};
 use lockkeeper_lab::checker::{CheckReport, CheckSpec};
-use rayon::prelude::*;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -45,7 +44,9 @@ fn print_all(rows: &[(CheckReport, Duration)]) {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
     for (report, took) in rows {
         let finding = match &report.counterexample {
-            Some(found) => format!("{} after {} steps", found.breach.property.breach(), found.steps),
+            Some(found) => {
+                format!("{} after {} steps", found.violation.property.violation_name(), found.steps)
+            }
             None if report.complete && report.bounded => "verified within the bounds".into(),
             None if report.complete => "verified".into(),
             None => "budget reached".into(),
@@ -65,19 +66,24 @@ fn print_all(rows: &[(CheckReport, Duration)]) {
 }
 
 /// Checks all mutants, on all cores.
-pub fn check_mutants(as_json: bool) -> Result<ExitCode, CliError> {
+pub fn check_mutants(budget: &Budget, as_json: bool) -> Result<ExitCode, CliError> {
     let started = Instant::now();
     let exhibits: Vec<Exhibit> = gallery::all();
-    let found: Vec<_> = exhibits.par_iter().map(|exhibit| exhibit.catch(|_| true)).collect();
+    let found = budget.each("mutants", &exhibits, |exhibit| exhibit.catch(|_| !budget.is_over()));
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["", "what breaks", "steps", "sites × requests", "states"]);
-    let mut missed = 0;
+    let (mut missed, mut unfinished) = (0, 0);
     for (exhibit, found) in exhibits.iter().zip(found) {
-        let caught: Option<Caught> = found.map_err(CliError::usage)?;
+        let caught: Option<Detection> = found.map_err(CliError::usage)?;
         let Some((caught, (property, steps))) =
             caught.and_then(|caught| caught.how().map(|how| (caught, how)))
         else {
+            if budget.is_over() {
+                unfinished += 1;
+                table.add_row([exhibit.name, "the time was over first", "", "", ""]);
+                continue;
+            }
             missed += 1;
             table.add_row([exhibit.name, "NOT CAUGHT", "", "", ""]);
             continue;
@@ -98,10 +104,14 @@ pub fn check_mutants(as_json: bool) -> Result<ExitCode, CliError> {
         print_line!("{}\n", table.trim_fmt());
         print_line!(
             "{} of {} caught, {:.1} s",
-            exhibits.len() - missed,
+            exhibits.len() - missed - unfinished,
             exhibits.len(),
             started.elapsed().as_secs_f64()
         );
     }
-    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) })
+    Ok(match (missed, unfinished) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(exit::UNFINISHED),
+        (_, _) => ExitCode::from(exit::VIOLATED),
+    })
 }

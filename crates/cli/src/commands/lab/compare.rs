@@ -3,8 +3,6 @@
 use super::election;
 use super::flag_table::{self, Job, Jobs};
 use super::lab_error::LabError;
-#[cfg(feature = "plots")]
-use super::png;
 use super::progress;
 use super::sim::{AlgorithmError, known, settings};
 use crate::exit::CliError;
@@ -60,7 +58,7 @@ pub struct Compare {
     /// The numbers of sites, separated by commas.
     #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "3,7,13,31,57")]
     sites: Vec<usize>,
-    /// The loads, separated by commas: low, pairs, high, poisson:RATE (per site and T) or burst.
+    /// The loads, separated by commas: low, pairs, high, staggered, poisson:RATE (per site and T) or burst.
     #[arg(long, value_delimiter = ',', default_value = "low,high", value_parser = LoadSpec::parse)]
     load: Vec<LoadSpec>,
     /// The number of runs of each combination, with seeds from 1.
@@ -81,7 +79,7 @@ pub struct Compare {
     /// Write one line for each row to a CSV file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write plots to a directory, as SVG, and as PNG in builds with the feature `plots`.
+    /// Write plots to a directory, as SVG.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
     /// Write tables and plots as one self-contained page.
@@ -123,11 +121,7 @@ impl Compare {
             std::fs::create_dir_all(directory).map_err(cannot_write(directory))?;
             for plot in &plots {
                 write(&directory.join(format!("{}.svg", plot.name)), plot.svg.as_bytes())?;
-                #[cfg(feature = "plots")]
-                draw_png(plot, &directory.join(format!("{}.png", plot.name)))?;
             }
-            #[cfg(not(feature = "plots"))]
-            eprintln!("lockkeeper: the plots are SVG only: PNG needs a build with `--features plots`");
         }
         if let Some(path) = &self.html {
             write(path, page(&comparison, &plots).as_bytes())?;
@@ -182,23 +176,6 @@ pub fn algorithms(names: &[String]) -> Result<Vec<String>, AlgorithmError> {
         }
     }
     Ok(slugs)
-}
-
-/// A plot that cannot be drawn to a file.
-#[cfg(feature = "plots")]
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {path}: {source}")]
-struct DrawError {
-    path: PathBuf,
-    source: png::PngError,
-}
-
-/// Writes a plot as PNG.
-#[cfg(feature = "plots")]
-fn draw_png(plot: &plots::Plot, path: &Path) -> Result<(), CliError> {
-    let picture =
-        png::draw(&plot.svg).map_err(|source| CliError::io(DrawError { path: path.into(), source }))?;
-    write(path, &picture)
 }
 
 fn failed(error: Error) -> CliError {
@@ -303,7 +280,7 @@ fn print_details(comparison: &Comparison, load: &str, sites: usize) {
             number(row.to_enter, 2),
             number(row.on_exit, 2),
             number(row.sync_delay, 3),
-            number(row.sync_delay_formula, 3),
+            row.stated_sync_delay(),
             number(row.client_delay, 3),
             number(row.client_delay_formula, 3),
             number(row.throughput, 4),

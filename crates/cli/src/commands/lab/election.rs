@@ -25,7 +25,7 @@ pub fn print(report: &Report, json: bool) -> ExitCode {
         if last_seed.replace(found.seed) != Some(found.seed) {
             eprintln!("seed {}; see it again with: {}", found.seed, found.reproduce);
         }
-        eprintln!("  {}", found.breach);
+        eprintln!("  {}", found.violation);
     }
     if report.violations.len() > MOST {
         eprintln!("… and {} more violations", report.violations.len() - MOST);

@@ -1,23 +1,25 @@
 //! `lockkeeper explain`: one algorithm, from its idea to a run described step by step.
 
-use super::sim::known;
+use super::run_text::{line_numbers, print_code};
+use super::{explain_registers, sim::known};
 use crate::exit::CliError;
 use crate::print_line;
 use clap::Args;
 use lockkeeper_core::settings::Setting;
-use lockkeeper_lab::comparison::explain::{Explanation, Header, Tale, explain};
+use lockkeeper_lab::comparison::explain::{AnnotatedRun, Explanation, Header, explain};
 use lockkeeper_lab::election::explain::{self as election, explain as explain_election};
 use std::process::ExitCode;
 
 /// The width at which lines are wrapped.
 const WIDTH: usize = 100;
 
-/// Explain an algorithm: idea, messages, cost, assumptions, pitfalls, rules, and a small run step by step
+/// Explain an algorithm: idea, messages, cost, assumptions, pitfalls, rules, pseudo-code, and a small run step by step
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   lockkeeper explain ricart-agrawala
-  lockkeeper explain maekawa-published
+  lockkeeper explain maekawa-basic
+  lockkeeper explain bakery             threads and registers instead of messages
   lockkeeper algorithms                 the list of algorithms")]
 pub struct Explain {
     /// The algorithm; 'lockkeeper algorithms' lists them.
@@ -28,6 +30,9 @@ impl Explain {
     pub fn run(self) -> ExitCode {
         if let Ok(Some(explanation)) = explain_election(&self.algorithm) {
             print_election(&explanation);
+            return ExitCode::SUCCESS;
+        }
+        if explain_registers::explain(&self.algorithm) {
             return ExitCode::SUCCESS;
         }
         if let Err(error) = known(&self.algorithm) {
@@ -64,7 +69,7 @@ fn print_algorithm(explanation: &Explanation) {
     }
     print_settings(about.settings);
     print_rules(&explanation.rules);
-    print_tale(&explanation.tale);
+    print_run(&explanation.run);
     print_line!("Measure it:  lockkeeper compare --algorithms {} --sites 3,7,13 --load low,high", about.slug);
 }
 
@@ -78,11 +83,11 @@ fn print_election(explanation: &election::Explanation) {
     }
     print_settings(about.settings);
     print_rules(&explanation.rules);
-    print_tale(&explanation.tale);
+    print_run(&explanation.run);
     print_line!("Measure it:  lockkeeper compare --elections --sites 3,7,13");
 }
 
-fn print_header(title: &str, slug: &str, family: &str, header: &Header) {
+pub fn print_header(title: &str, slug: &str, family: &str, header: &Header) {
     print_line!("{title}  ({slug}, {family})\n{}\n", "═".repeat(title.chars().count()));
     paragraph("", &header.paper);
     for (name, text) in &header.sections {
@@ -109,19 +114,27 @@ fn print_rules(rules: &[&str]) {
     }
 }
 
-fn print_tale(tale: &Tale) {
-    print_line!("\nA small run: {}", tale.title);
-    if !tale.about.is_empty() {
-        paragraph("", &tale.about);
+fn print_run(run: &AnnotatedRun) {
+    if !run.code.is_empty() {
+        print_line!("\nPseudo-code\n");
+        print_code(&run.code, &[]);
+    }
+    print_line!("\nA small run: {}", run.title);
+    if !run.code.is_empty() {
+        print_line!("In brackets: the lines of the pseudo-code that the step executed.");
+    }
+    if !run.about.is_empty() {
+        paragraph("", &run.about);
     }
     print_line!("");
-    let width = tale.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
-    for (number, (at, line)) in tale.lines.iter().enumerate() {
-        hanging(&format!("{:>3}. {:>width$} T  ", number + 1, at.to_string()), line);
+    let width = run.steps.iter().map(|step| step.at.to_string().len()).max().unwrap_or(0);
+    for (number, step) in run.steps.iter().enumerate() {
+        let text = format!("{}{}", step.say, line_numbers(&step.fires));
+        hanging(&format!("{:>3}. {:>width$} T  ", number + 1, step.at.to_string()), &text);
     }
     print_line!("");
-    paragraph("", &tale.ending);
-    print_line!("\nDraw it:     {}", tale.draw);
+    paragraph("", &run.ending);
+    print_line!("\nDraw it:     {}", run.draw);
 }
 
 /// Prints wrapped text, whose first line starts with `start`.

@@ -9,19 +9,21 @@ mod choose;
 mod compare;
 mod election;
 mod explain;
+mod explain_registers;
 mod flag_table;
 mod lab_error;
 mod page;
-#[cfg(feature = "plots")]
-mod png;
 mod progress;
 mod properties;
+mod quiz;
 mod quorums;
 mod replay;
+mod run_text;
 mod scenarios;
 mod sim;
 mod sim_cluster;
 mod step;
+mod step_registers;
 mod threads;
 
 use flag_table::Applied;
@@ -42,6 +44,7 @@ pub enum LabCommand {
     Threads(threads::Threads),
     Lab(page::Lab),
     Step(step::Step),
+    Quiz(quiz::Quiz),
 }
 
 impl LabCommand {
@@ -60,6 +63,7 @@ impl LabCommand {
             Self::Threads(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Step(command) => command.run(),
+            Self::Quiz(command) => command.run(),
         }
     }
 }

@@ -20,12 +20,12 @@ pub fn counting<T: Send>(what: &str, total: u64, work: impl FnOnce(&Progress) ->
     bar.set_style(style.expect("the template is tested by every run"));
     std::thread::scope(|scope| {
         let running = scope.spawn(|| work(&progress));
-        // Quick work ends before the bar is drawn, so that it does not flicker.
+        // Work of less than 0.9 s ends before the bar is drawn, so that it does not flicker.
         let mut beats = 0;
         while !running.is_finished() {
             std::thread::park_timeout(Duration::from_millis(if beats < 20 { 5 } else { 100 }));
             beats += 1;
-            if beats > 40 {
+            if beats > 28 {
                 bar.set_position(progress.entries.load(Ordering::Relaxed));
             }
         }

@@ -6,7 +6,7 @@ use crate::exit::CliError;
 use crate::print_line;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use lockkeeper_lab::comparison::properties::{self, Answer, Finding, Question};
+use lockkeeper_lab::comparison::properties::{self, Answer, ComparedProperty, Finding};
 use std::process::ExitCode;
 
 /// Show which properties each algorithm has, as found in runs, with a command that reproduces each violation
@@ -26,7 +26,7 @@ The columns:
 
 Examples:
   lockkeeper properties
-  lockkeeper properties --algorithms maekawa-published,ricart-agrawala
+  lockkeeper properties --algorithms maekawa-basic,ricart-agrawala
 
 Exit codes: 0 done, with or without violations; 64 wrong usage.")]
 pub struct Properties {
@@ -62,7 +62,7 @@ impl Properties {
 fn print(findings: &[Finding]) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(std::iter::once("").chain(Question::ALL.map(Question::title)));
+    table.set_header(std::iter::once("").chain(ComparedProperty::ALL.map(ComparedProperty::title)));
     for finding in findings {
         let cells = finding.answers.iter().map(|(_, answer)| match answer {
             Answer::Held { .. } => "held".to_string(),
@@ -79,9 +79,9 @@ fn print(findings: &[Finding]) {
     });
     print_line!("held: nothing found in {} runs under random delays, which is no proof\n", runs.unwrap_or(0));
     for finding in findings {
-        for (question, answer) in &finding.answers {
+        for (compared, answer) in &finding.answers {
             if let Answer::Broken { witness, what, .. } = answer {
-                print_line!("{}, {}: {what}\n  {witness}", finding.algorithm, question.title());
+                print_line!("{}, {}: {what}\n  {witness}", finding.algorithm, compared.title());
             }
         }
     }

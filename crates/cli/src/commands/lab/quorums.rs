@@ -1,12 +1,18 @@
 //! `lockkeeper quorums`: prints quorums, and which of Maekawa's conditions they meet.
 
 use crate::exit::{BoxError, CliError};
+use crate::file_error::FileError;
 use crate::print_line;
 use clap::Args;
 use lockkeeper_core::SiteId;
 use lockkeeper_core::mutex::{list, parse_site};
 use lockkeeper_core::quorum::{Construction, Coterie};
+use lockkeeper_lab::quorum_systems::availability::{self, Availability};
+use lockkeeper_lab::quorum_systems::load::{self, Load};
+use lockkeeper_lab::quorum_systems::plots::{SEED, plots};
+use lockkeeper_lab::quorum_systems::{MOST_QUORUMS, QuorumSystem};
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The limit on sites, to keep the lists readable.
@@ -14,10 +20,13 @@ const MOST_SITES: usize = 2_000;
 /// The limit on the length of a file, in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// Print quorums, and which of Maekawa's conditions they meet
+/// Print quorums, which of Maekawa's conditions they meet, their load and their availability
 ///
 /// M1: any two quorums share a site. M2: a site is in its own quorum. M3: all quorums have the same size. M4: every
 /// site is in the same number of quorums. Mutual exclusion needs M1 alone; the others make the work even.
+///
+/// Load: the share of all entries in which the busiest site takes part, under the best choice among the quorums (Naor
+/// and Wool). Failure probability: that no quorum is left if each site has failed with probability p.
 #[derive(Args)]
 #[command(after_help = "\
 A file has one set a line, the first for S1: site numbers separated by commas or blanks. # starts a comment.
@@ -26,6 +35,8 @@ Examples:
   lockkeeper quorums --sites 13 --construction plane
   lockkeeper quorums --sites 10 --construction grid --json
   lockkeeper quorums --construction my-sets.txt
+  lockkeeper quorums --sites 15 --construction tree --whole
+  lockkeeper quorums --sites 13 --construction plane --plots plots
   lockkeeper sim --algorithm maekawa --sites 10 --set quorums=grid
 
 Exit codes: 0 any two sets share a site; 2 two sets of the file do not; 64 wrong usage.")]
@@ -36,6 +47,13 @@ pub struct Quorums {
     /// The construction: plane, grid, majority, tree, best (a plane where there is one, else a grid), or a file.
     #[arg(long, value_name = "HOW", default_value = "best")]
     construction: String,
+    /// Analyse all quorums of the construction, not only one for each site: every majority, and every quorum of a tree
+    /// in which the two subtrees replace a failed node.
+    #[arg(long)]
+    whole: bool,
+    /// Also draw load and availability of all constructions side by side, as SVG files in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    plots: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -51,7 +69,26 @@ struct CoterieReport<'a> {
     m2: bool,
     m3: bool,
     m4: bool,
+    /// The load; `None` if it is not computed for so many sites.
+    load: Option<f64>,
+    /// Whether the load is certified by equal bounds.
+    load_exact: Option<bool>,
+    /// The failure probability for some probabilities of a failed site; empty if it is not computed for so many sites.
+    failure: Vec<FailureReport>,
+    /// The number of random sets of each size, if the failure probability is an estimate.
+    samples: Option<u32>,
 }
+
+/// A failure probability in the output of `--json`.
+#[derive(Serialize)]
+struct FailureReport {
+    p: f64,
+    failure: f64,
+    error: f64,
+}
+
+/// The probabilities of a failed site in the output.
+const FAILED: [f64; 6] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.5];
 
 impl Quorums {
     pub fn run(self) -> ExitCode {
@@ -59,7 +96,21 @@ impl Quorums {
             Ok(coterie) => coterie,
             Err(error) => return CliError::usage(error).report(),
         };
+        let system = match self.system(&coterie) {
+            Ok(system) => system,
+            Err(error) => return CliError::usage(error).report(),
+        };
         let apart = coterie.m1().err();
+        // Sets of which two do not intersect are no quorums: their load means nothing.
+        let load = if apart.is_none() { system.load() } else { None };
+        let availability = if apart.is_none() { system.availability(SEED) } else { None };
+        let failure = |measured: &Availability| {
+            let at = |p| {
+                let probability = measured.failure(p);
+                FailureReport { p, failure: probability.value, error: probability.error }
+            };
+            FAILED.map(at).into()
+        };
         let report = CoterieReport {
             construction: &self.construction,
             sites: coterie.quorums.len(),
@@ -72,11 +123,21 @@ impl Quorums {
             m2: coterie.m2(),
             m3: coterie.m3(),
             m4: coterie.m4(),
+            load: load.as_ref().map(Load::value),
+            load_exact: load.as_ref().map(Load::is_exact),
+            failure: availability.as_ref().map(failure).unwrap_or_default(),
+            samples: availability.as_ref().and_then(|measured| measured.samples),
         };
+        if let Some(folder) = &self.plots
+            && let Err(error) = draw(folder, report.sites)
+        {
+            return CliError::io(error).report();
+        }
         if self.json {
             print_line!("{}", serde_json::to_string(&report).expect("numbers are plain data"));
         } else {
             print(&coterie, &report);
+            print_analysis(&system, &report, load.as_ref());
         }
         match apart {
             None => ExitCode::SUCCESS,
@@ -103,6 +164,20 @@ impl Quorums {
         Ok(Coterie::new(&construction, sites))
     }
 
+    /// The quorums whose load and availability are computed.
+    fn system(&self, coterie: &Coterie) -> Result<QuorumSystem, QuorumError> {
+        if !self.whole {
+            return Ok(QuorumSystem::of_coterie(coterie));
+        }
+        let construction = match self.construction.as_str() {
+            "majority" => Construction::Majority,
+            "tree" => Construction::Tree,
+            _ => return Err(QuorumError::NoWhole { construction: self.construction.clone() }),
+        };
+        let sites = coterie.quorums.len();
+        QuorumSystem::whole(&construction, sites).ok_or(QuorumError::TooMany { sites })
+    }
+
     fn read(&self, file: &str) -> Result<Coterie, QuorumError> {
         let cannot_read = |source| QuorumError::Read { file: file.into(), source };
         if std::fs::metadata(file).map_err(cannot_read)?.len() > LONGEST {
@@ -123,6 +198,20 @@ enum QuorumError {
     /// There are no sites, or too many.
     #[error("quorums are printed for 1 to {MOST_SITES} sites, and {sites} were asked for")]
     OutOfBounds {
+        /// The number of sites.
+        sites: usize,
+    },
+    /// The whole system of a construction that has no more quorums than sites was requested.
+    #[error("--whole applies to majority and tree; the quorums of '{construction}' are the printed ones")]
+    NoWhole {
+        /// The construction.
+        construction: String,
+    },
+    /// The whole system has too many quorums.
+    #[error(
+        "the whole system of {sites} sites has more than {MOST_QUORUMS} quorums: use fewer sites, or leave --whole out"
+    )]
+    TooMany {
         /// The number of sites.
         sites: usize,
     },
@@ -238,6 +327,53 @@ fn print(coterie: &Coterie, report: &CoterieReport<'_>) {
         "\nan entry without contention costs {:.2} messages: 3(K−1) on average",
         3.0 * coterie.mean_others()
     );
+}
+
+/// Prints load and availability.
+fn print_analysis(system: &QuorumSystem, report: &CoterieReport<'_>, load: Option<&Load>) {
+    let (quorums, sites) = (system.quorums().len(), system.sites());
+    print_line!("\nload and availability (Naor and Wool), of {quorums} different quorums\n");
+    match load {
+        _ if !report.m1 => print_line!("  none: two of the sets share no site"),
+        Some(load) => {
+            let fraction = load.fraction().map(|(a, b)| format!("{a}/{b} = ")).unwrap_or_default();
+            let exact = if load.is_exact() { "exact".into() } else { format!("at least {:.4}", load.lower) };
+            print_line!("  load                 {fraction}{:.4} ({exact})", load.value());
+            print_line!("  the bound 1/√N       {:.4}", 1.0 / (sites as f64).sqrt());
+        }
+        None => print_line!(
+            "  load                 not computed for {sites} sites without symmetry: at most {}",
+            load::MOST_SITES
+        ),
+    }
+    if report.failure.is_empty() && report.m1 {
+        print_line!(
+            "  failure probability  not computed for {sites} sites: at most {}",
+            availability::MOST_ESTIMATED
+        );
+    }
+    for FailureReport { p, failure, error } in &report.failure {
+        let error = if *error > 0.0 { format!(" ± {error:.4}") } else { String::new() };
+        print_line!("  failure at p = {p:<4}  {failure:.6}{error}");
+    }
+    match report.samples {
+        Some(samples) => {
+            print_line!("  estimated from {samples} random sets of each size, seed {SEED}, ± 95 %")
+        }
+        None if report.failure.is_empty() => {}
+        None => print_line!("  exact: all 2^{sites} sets of sites were counted"),
+    }
+}
+
+/// Draws the plots into a folder.
+fn draw(folder: &Path, sites: usize) -> Result<(), FileError> {
+    std::fs::create_dir_all(folder).map_err(FileError::make_folder(folder))?;
+    for plot in plots(sites) {
+        let file = folder.join(format!("{}.svg", plot.name));
+        std::fs::write(&file, plot.svg).map_err(FileError::write(&file))?;
+        eprintln!("written: {}", file.display());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

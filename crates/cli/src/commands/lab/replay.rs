@@ -6,9 +6,8 @@ use crate::file_error::FileError;
 use crate::{exit, print_line};
 use clap::{Args, Parser};
 use lockkeeper_lab::checker::counterexample::Counterexample;
-use lockkeeper_lab::property::Names;
 use lockkeeper_lab::trace::{self, Columns, Record, Sink};
-use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time};
+use lockkeeper_lab::{Ending, Error, Progress, RunSpec, Scenario, Time};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -54,12 +53,13 @@ impl Replay {
                 if let Some(path) = &self.svg {
                     draw(&scenario, path)?;
                 }
-                let report = steps(&scenario.spec, 1)?;
-                diagram(&scenario.spec, 1)?;
-                for found in &report.violations {
-                    print_line!("{}", found.violation);
+                let run = scenario.run_spec();
+                let ending = steps(&run, 1)?;
+                diagram(&run, 1)?;
+                for violation in &ending.violations {
+                    print_line!("{violation}");
                 }
-                Ok(report.held())
+                Ok(ending.held())
             }
         }
     }
@@ -89,11 +89,11 @@ fn again(path: &Path, command: &str) -> Result<bool, LabError> {
     let words = shlex::split(command).filter(|words| words.starts_with(&["lockkeeper".into(), "sim".into()]));
     let words = words.ok_or_else(|| LabError::NoSimCommand { command: command.into() })?;
     let line = Line::try_parse_from(&words[1..]).map_err(LabError::OtherVersion)?;
-    let (spec, seed) = line.sim.spec_and_seed()?;
+    let (run, seed) = line.sim.spec_and_seed()?;
     print_line!("{command}\n");
-    steps(&spec, seed)?;
+    steps(&run, seed)?;
     let comparison = Comparison::with(path)?;
-    write(&spec, seed, "replay", Path::new("replay.jsonl"), Box::new(comparison.clone()))?;
+    write(&run, seed, "replay", Path::new("replay.jsonl"), Box::new(comparison.clone()))?;
     let differs = comparison.end().map_err(Error::Trace)?;
     match differs {
         None => print_line!("The saved trace came out the same, line by line."),
@@ -146,7 +146,7 @@ impl Write for Comparison {
 }
 
 /// Prints a run as numbered sentences.
-fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
+fn steps(run: &RunSpec, seed: u64) -> Result<Ending, Error> {
     struct StepPrinter;
     impl Sink for StepPrinter {
         fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
@@ -158,15 +158,15 @@ fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
             Ok(())
         }
     }
-    let report = lockkeeper_lab::trace_run(spec, seed, &mut StepPrinter, &Progress::default())?;
+    let ending = run.trace(seed, &mut StepPrinter, &Progress::default())?;
     print_line!("");
-    Ok(report)
+    Ok(ending)
 }
 
 /// Draws a run as text.
-fn diagram(spec: &Spec, seed: u64) -> Result<(), Error> {
-    let mut columns = Columns::new(Names { sites: spec.sites }, lockkeeper_lab::processes(spec)?);
-    lockkeeper_lab::trace_run(spec, seed, &mut columns, &Progress::default())?;
+fn diagram(run: &RunSpec, seed: u64) -> Result<(), Error> {
+    let mut columns = Columns::new(run.names(), run.processes()?);
+    run.trace(seed, &mut columns, &Progress::default())?;
     print_line!("{}\n", columns.lines.join("\n"));
     Ok(())
 }
@@ -174,20 +174,22 @@ fn diagram(spec: &Spec, seed: u64) -> Result<(), Error> {
 /// Draws a scenario to a file, in the format of its extension.
 pub fn draw(scenario: &Scenario, path: &Path) -> Result<(), LabError> {
     let file = File::create(path).map_err(|error| LabError::Trace(FileError::trace(path)(error)))?;
-    write(&scenario.spec, 1, &scenario.title, path, Box::new(BufWriter::new(file)))
+    write(&scenario.run_spec(), 1, &scenario.title, path, Box::new(BufWriter::new(file)))
 }
 
-fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) -> Result<(), LabError> {
-    let processes = lockkeeper_lab::processes(spec)?;
-    let names = Names { sites: spec.sites };
-    let mut sink = trace::sink_for(form, title, names, processes, out)?;
-    lockkeeper_lab::trace_run(spec, seed, sink.as_mut(), &Progress::default())?;
+fn write(run: &RunSpec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) -> Result<(), LabError> {
+    let mut sink = trace::sink_for(form, title, run.names(), run.processes()?, out)?;
+    run.trace(seed, sink.as_mut(), &Progress::default())?;
     Ok(())
 }
 
 /// Prints and draws a counterexample.
 pub fn print_counterexample(found: &Counterexample) {
-    print_line!("\n{}: {}. The shortest run:\n", capital(found.breach.property.breach()), found.breach.what);
+    print_line!(
+        "\n{}: {}. The shortest run:\n",
+        capital(found.violation.property.violation_name()),
+        found.violation.what
+    );
     let Some(scenario) = &found.scenario else {
         return print_line!("{found}");
     };
@@ -196,7 +198,7 @@ pub fn print_counterexample(found: &Counterexample) {
     }
     print_line!("");
     let drawn = Scenario::parse("counterexample", scenario).map_err(LabError::from);
-    if let Err(error) = drawn.and_then(|scenario| Ok(diagram(&scenario.spec, 1)?)) {
+    if let Err(error) = drawn.and_then(|scenario| Ok(diagram(&scenario.run_spec(), 1)?)) {
         print_line!("({error})");
     }
     print_line!("--trace FILE.scenario writes it for 'lockkeeper replay', --svg FILE draws it.");

@@ -1,21 +1,24 @@
 //! `lockkeeper scenarios`: the figures of the textbooks, described step by step.
 
+use super::explain::hanging;
 use super::lab_error::LabError;
+use super::run_text::print_changed_states;
 use super::sim::known;
 use crate::exit::CliError;
 use crate::print_line;
 use clap::Args;
 use lockkeeper_lab::simulator::figures;
-use lockkeeper_lab::trace::Story;
+use lockkeeper_lab::trace::recording::{self, Limits, Recording};
 use lockkeeper_lab::{Error, Progress, Scenario};
 use std::process::ExitCode;
 
-/// List the figures of the textbooks, or describe one step by step
+/// List the figures of the textbooks, or describe one step by step, with the states that each step changes
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   lockkeeper scenarios
   lockkeeper scenarios lamport-two-requests
+  lockkeeper scenarios bully-crash-during-election
   lockkeeper scenarios my-own.scenario
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg")]
 pub struct Scenarios {
@@ -52,7 +55,9 @@ fn list() -> ExitCode {
 
 fn print_scenario(name: &str, text: bool) -> Result<(), LabError> {
     let scenario = Scenario::open(name)?;
-    known(&scenario.spec.algorithm)?;
+    if !scenario.election {
+        known(&scenario.spec.algorithm)?;
+    }
     if text {
         let figure = figures::find(name).map(|figure| figure.text.to_string());
         let text = figure.map_or_else(|| std::fs::read_to_string(name), Ok).map_err(Error::Trace)?;
@@ -61,21 +66,36 @@ fn print_scenario(name: &str, text: bool) -> Result<(), LabError> {
     }
     print_line!("{}", scenario.title);
     if !scenario.about.is_empty() {
-        print_line!("{}", scenario.about);
+        hanging("", &scenario.about);
     }
     print_line!("");
-    let mut story = Story::default();
-    let report = lockkeeper_lab::trace_run(&scenario.spec, 1, &mut story, &Progress::default())?;
-    let width = story.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
-    for (number, (at, line)) in story.lines.iter().enumerate() {
-        print_line!("{:>3}. {:>width$} T  {line}", number + 1, at.to_string());
-    }
+    let recording = recording::record_run(&scenario.run_spec(), 1, LIMITS, &Progress::default())?;
+    print_steps(&recording);
     print_line!("");
-    for found in &report.violations {
-        print_line!("{}", found.violation);
+    for violation in &recording.wrong {
+        print_line!("{violation}");
     }
-    if report.held() {
-        print_line!("{} entries, {} messages; every property held.", report.entries, report.messages);
+    if recording.cut_off {
+        print_line!("The run goes on; only its first {} steps are shown.", LIMITS.steps);
+    } else if recording.wrong.is_empty() {
+        print_line!("{}; every property held.", recording.summary);
     }
     Ok(())
+}
+
+/// The limits of a described run.
+const LIMITS: Limits = Limits { processes: 1_000, steps: 20_000, messages: 100_000 };
+
+/// Prints each step with its time, and below it the states that it changed.
+fn print_steps(recording: &Recording) {
+    let width = recording.steps.iter().map(|step| step.at.to_string().len()).max().unwrap_or(0);
+    let indent = " ".repeat(width + 8);
+    for (number, step) in recording.steps.iter().enumerate() {
+        if number > 0 {
+            hanging(&format!("{number:>3}. {:>width$} T  ", step.at.to_string()), &step.say);
+        } else if !step.say.is_empty() {
+            hanging(&indent, &step.say);
+        }
+        print_changed_states(recording, number, &indent);
+    }
 }

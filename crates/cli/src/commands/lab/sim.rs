@@ -17,7 +17,7 @@ use lockkeeper_lab::simulator::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::simulator::spec::{
     Action, DetectorSpec, LoadSpec, Scripted, parse_holders, parse_site_at, parse_site_during,
 };
-use lockkeeper_lab::{Progress, Report, Scenario, Spec, Time, trace};
+use lockkeeper_lab::{Progress, Report, RunSpec, Scenario, Spec, Time, trace};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub struct Sim {
     /// The number of sites, from 1 to 1000000.
     #[arg(long, short = 'n', value_name = "N", required_unless_present_any = ["scenario", "cluster"])]
     sites: Option<usize>,
-    /// The load: low, pairs, high, poisson:RATE (per site and T) or burst.
+    /// The load: low, pairs, high, staggered, poisson:RATE (per site and T) or burst.
     #[arg(long, default_value = "high", value_parser = LoadSpec::parse)]
     load: LoadSpec,
     /// The number of measured entries.
@@ -157,10 +157,10 @@ impl Sim {
             let Self { seed, seeds, json, .. } = self;
             return self.cluster.report(&Common { algorithm, seed, seeds, json, trace });
         }
-        if let Some(name) = &self.election {
-            return self.elect(name);
-        }
-        let (title, spec) = self.spec()?;
+        let (title, spec) = match self.run_spec()? {
+            (title, RunSpec::MutualExclusion(spec)) => (title, spec),
+            (title, RunSpec::Election(spec)) => return self.elect(&title, &spec),
+        };
         if self.trace.is_some() && self.seeds > 1 {
             return Err(LabError::TraceOfSeveralRuns);
         }
@@ -189,18 +189,16 @@ impl Sim {
         Ok(lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())?)
     }
 
-    fn elect(&self, name: &str) -> Result<ExitCode, LabError> {
-        let spec = self.election_spec(name)?;
+    fn elect(&self, title: &str, spec: &ElectionSpec) -> Result<ExitCode, LabError> {
         let report = match &self.trace {
             Some(_) if self.seeds > 1 => {
                 return Err(LabError::TraceOfSeveralRuns);
             }
             Some(path) => {
-                let title = format!("{name}, {} sites, seed {}", spec.system.sites, self.seed);
-                let mut sink = open_trace(path, &title, spec.system.sites, spec.system.sites)?;
-                lockkeeper_lab::election::trace(&spec, self.seed, sink.as_mut())?
+                let mut sink = open_trace(path, title, spec.system.sites, spec.system.sites)?;
+                lockkeeper_lab::election::trace(spec, self.seed, sink.as_mut())?
             }
-            None => lockkeeper_lab::election::elect(&spec, self.seed, self.seeds)?,
+            None => lockkeeper_lab::election::elect(spec, self.seed, self.seeds)?,
         };
         Ok(election::print(&report, self.json))
     }
@@ -221,19 +219,26 @@ impl Sim {
     }
 
     /// The specification of the run, and its seed.
-    pub fn spec_and_seed(&self) -> Result<(Spec, u64), LabError> {
-        Ok((self.spec()?.1, self.seed))
+    pub fn spec_and_seed(&self) -> Result<(RunSpec, u64), LabError> {
+        Ok((self.run_spec()?.1, self.seed))
     }
 
-    fn spec(&self) -> Result<(String, Spec), LabError> {
+    /// The title and the specification of the run.
+    fn run_spec(&self) -> Result<(String, RunSpec), LabError> {
         if let Some(name) = &self.scenario {
             let scenario = Scenario::open(name)?;
-            return Ok((scenario.title, scenario.spec));
+            let run = scenario.run_spec();
+            return Ok((scenario.title, run));
+        }
+        if let Some(name) = &self.election {
+            let spec = self.election_spec(name)?;
+            let title = format!("{name}, {} sites, seed {}", spec.system.sites, self.seed);
+            return Ok((title, RunSpec::Election(spec)));
         }
         let algorithm = self.algorithm.as_deref().unwrap_or_default();
         let spec = self.spec_from_flags(algorithm)?;
         let title = format!("{algorithm}, {} sites, {} load, seed {}", spec.sites, spec.load, self.seed);
-        Ok((title, spec))
+        Ok((title, RunSpec::MutualExclusion(spec)))
     }
 
     fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, LabError> {
@@ -365,6 +370,12 @@ pub enum AlgorithmError {
         /// The name.
         algorithm: String,
     },
+    /// The algorithm has another name now.
+    #[error("there is no algorithm '{algorithm}'{}", registry::PresentName(algorithm))]
+    Renamed {
+        /// The former name.
+        algorithm: String,
+    },
     /// There is no such algorithm.
     #[error("there is no algorithm '{algorithm}'{} ('lockkeeper algorithms' lists them)", hint(*.near))]
     Unknown {
@@ -389,6 +400,9 @@ pub fn known(algorithm: &str) -> Result<(), AlgorithmError> {
     }
     if registry::find_election(algorithm).is_some() {
         return Err(AlgorithmError::Election { algorithm: algorithm.into() });
+    }
+    if registry::is_former_name(algorithm) {
+        return Err(AlgorithmError::Renamed { algorithm: algorithm.into() });
     }
     let near = registry::ALL
         .iter()
@@ -437,5 +451,9 @@ mod tests {
         let unknown = known("xyz").unwrap_err();
         assert_eq!(unknown, AlgorithmError::Unknown { algorithm: name("xyz"), near: None });
         assert_eq!(unknown.to_string(), "there is no algorithm 'xyz' ('lockkeeper algorithms' lists them)");
+        assert_eq!(
+            known("maekawa-published").unwrap_err().to_string(),
+            "there is no algorithm 'maekawa-published': it is called 'maekawa-basic' now"
+        );
     }
 }

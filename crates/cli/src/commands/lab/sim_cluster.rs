@@ -23,7 +23,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "cluster", help_heading = "Clusters")]
     members: usize,
     /// The faults: all, none, or some of crash, wipe, restart-all, pause, hiccup, cut, loss, duplicate, delay, drift,
-    /// leader, client, leave, revoke, settings, lose-all and isolate, separated by commas.
+    /// leader, client, home-cut, restart-in-turn, leave, revoke, settings, lose-all, isolate and theft, separated by
+    /// commas.
     #[arg(
         long,
         value_name = "FAULT,…",
@@ -34,7 +35,7 @@ pub struct Flags {
     faults: String,
     /// Disable one guard of the protocol, such as no-freeze, to show that the simulation finds the bug; a wrong name
     /// lists the bug switches.
-    #[arg(long, alias = "bug", value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
     bug: Option<String>,
 }
 
@@ -106,6 +107,12 @@ fn print(report: &ClusterReport) {
     print_line!(
         "lost         {} sessions that held something, by their own or their member's fault",
         report.lost
+    );
+    print_line!(
+        "recorded     {} holds; {} of them were adopted by another member, {} with the lease of a client of HTTP or etcd",
+        report.recorded,
+        report.adopted,
+        report.adopted_leases
     );
     print_line!("leaves       {} in order", report.leaves);
     print_line!("frames       {} between members", report.frames);

@@ -87,15 +87,20 @@ fn measured(report: &Report) -> Table {
 
 fn times(report: &Report) -> Table {
     let mut table = table(&["in T", "mean", "± 95 %", "p50", "p99", "max", "count", "paper"]);
-    let mut row = |name: &str, s: &Summary, paper: Option<f64>| {
+    let mut row = |name: &str, s: &Summary, paper: String| {
         let numbers = [s.mean, s.ci95, s.p50, s.p99, s.max].map(number);
         let cells = std::iter::once(name.to_string()).chain(numbers);
-        table.add_row(cells.chain([s.count.to_string(), number(paper)]));
+        table.add_row(cells.chain([s.count.to_string(), paper]));
     };
-    row("synchronization delay", &report.sync_delay, report.expected.sync_delay);
-    row("client delay", &report.client_delay, report.expected.client_delay);
-    row("waiting time", &report.waiting, None);
-    row("response time", &report.response, None);
+    let expected = &report.expected;
+    let sync_delay = match (expected.sync_delay, expected.sync_delay_range) {
+        (None, Some((least, most))) => format!("{}–{}", number(Some(least)), number(Some(most))),
+        (stated, _) => number(stated),
+    };
+    row("synchronization delay", &report.sync_delay, sync_delay);
+    row("client delay", &report.client_delay, number(expected.client_delay));
+    row("waiting time", &report.waiting, number(None));
+    row("response time", &report.response, number(None));
     table
 }
 

@@ -9,6 +9,7 @@ use lockkeeper_shared_memory::ALL;
 use lockkeeper_shared_memory::bank::{self, BOTH_READ_FIRST, Plan, Run, STD, Step, dollars};
 use serde::Serialize;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Let threads deposit into one account: lose money without a lock, keep it with one, and measure the cost
 ///
@@ -20,8 +21,10 @@ How to read it:
   lost          deposits that are not in the account
   Jain          1 if all threads made the same number of deposits, 1/N if one made them all
   fewest, most  deposits made by one thread
-  per second    in the run without a lock, threads sometimes yield between their read and their write
-  longest wait  the most deposits by others between a thread's request and its entry. First come, first served
+  per second    deposits; in the run without a lock, threads sometimes yield between their read and their write
+  overlap       the share of the run in which all threads were at work, between the last start and the first end;
+                all start at the same moment, once the last of them is ready
+  longest       the longest wait: the most deposits by others between a thread's request and its entry. First come, first served
                 keeps it near N-1; a thread that the system preempted on its way to the lock counts as waiting
 
 Locks here wait by spinning a little and then yielding. With more threads than cores, a lock that serves in order must
@@ -34,25 +37,33 @@ Examples:
 
 Exit codes: 0 every lock kept every deposit; 2 one lost some; 64 wrong usage.")]
 pub struct Threads {
-    /// The locks, separated by commas: dijkstra, bakery, black-white-bakery, test-and-set, semaphore, or all.
+    /// The locks, separated by commas: dijkstra, eisenberg-mcguire, bakery, peterson, filter, szymanski,
+    /// black-white-bakery, test-and-set, semaphore, ticket, mcs, clh, or all.
     #[arg(long, short, value_delimiter = ',', default_value = "all")]
     algorithm: Vec<String>,
     /// The number of threads, from 1 to 256.
     #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
-    /// The total number of deposits of $1, up to a thousand million.
-    #[arg(long, short, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    deposits: u64,
+    /// The total number of deposits of $1, up to a thousand million. By default, as many as fit into half a second,
+    /// and 100,000 at least.
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    deposits: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
+/// The least duration of a run without `--deposits`. In less time, one thread may be done before the system runs another.
+const AT_LEAST: Duration = Duration::from_millis(500);
+/// The least number of deposits of a run without `--deposits`.
+const DEPOSITS: u64 = 100_000;
+
 /// The output of `--json`.
 #[derive(Serialize)]
 struct Measured {
     threads: usize,
-    deposits: u64,
+    /// The number of deposits of each run; `null` if the runs had a duration in place of a number.
+    deposits: Option<u64>,
     /// The fixed schedule of two ATMs, step by step.
     fixed_schedule: Vec<Step>,
     without_lock: Run,
@@ -81,11 +92,13 @@ impl Threads {
     }
 
     fn measure(&self, locks: &[&'static str]) -> Measured {
-        let plan = Plan { atms: self.threads as usize, deposits: self.deposits };
-        let total = self.deposits.saturating_mul(locks.len() as u64 + 1);
+        let at_least = if self.deposits.is_some() { Duration::ZERO } else { AT_LEAST };
+        let deposits = self.deposits.unwrap_or(DEPOSITS);
+        let plan = Plan { atms: self.threads as usize, deposits, at_least };
+        let total = deposits.saturating_mul(locks.len() as u64 + 1);
         progress::bar(total, |progress| Measured {
             threads: plan.atms,
-            deposits: plan.deposits,
+            deposits: self.deposits,
             fixed_schedule: bank::interleave(&BOTH_READ_FIRST),
             without_lock: bank::without_lock(plan, &progress.entries),
             locks: locks.iter().filter_map(|lock| bank::with_lock(lock, plan, &progress.entries)).collect(),
@@ -145,13 +158,14 @@ fn print(measured: &Measured) {
     );
     let threads =
         if measured.threads == 1 { "1 thread".into() } else { format!("{} threads", measured.threads) };
-    print_line!(
-        "{threads}, {} deposits of $1, ${} at first\n",
-        dollars(measured.deposits),
-        dollars(bank::START)
-    );
+    let deposits = match measured.deposits {
+        Some(deposits) => dollars(deposits),
+        None => format!("half a second of deposits, at least {}", dollars(DEPOSITS)),
+    };
+    let unit = if measured.deposits.is_some() { " deposits of $1" } else { ", of $1 each" };
+    print_line!("{threads}, {deposits}{unit}, ${} at first\n", dollars(bank::START));
     let mut table =
-        table(&["", "account", "lost", "deposits per second", "Jain", "fewest", "most", "longest wait"]);
+        table(&["", "account", "lost", "per second", "overlap", "Jain", "fewest", "most", "longest"]);
     table.add_row(row(&measured.without_lock));
     for run in &measured.locks {
         table.add_row(row(run));
@@ -167,7 +181,7 @@ fn print(measured: &Measured) {
     }
 }
 
-fn row(run: &Run) -> [String; 8] {
+fn row(run: &Run) -> [String; 9] {
     let waited = |number: u64| if run.lock.is_some() { dollars(number) } else { "–".into() };
     let count = |count: Option<&u64>| dollars(count.copied().unwrap_or(0));
     [
@@ -175,6 +189,7 @@ fn row(run: &Run) -> [String; 8] {
         format!("${}", dollars(run.balance)),
         dollars(run.expected.saturating_sub(run.balance)),
         dollars(run.per_second.round() as u64),
+        format!("{:.0} %", run.overlap * 100.0),
         format!("{:.3}", run.jain),
         count(run.by_atm.iter().min()),
         count(run.by_atm.iter().max()),
