@@ -16,7 +16,7 @@ fn read<P: MutualExclusion>(bytes: &[u8]) {
     if let Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } = &frame.body
         && let LockContent::Algorithm(message) = &message.content
     {
-        let _ = Gate::<P>::plausible(message, 3);
+        let _ = Gate::<P>::is_well_formed(message, 3);
     }
     let written = postcard::to_stdvec(&frame).unwrap();
     assert_eq!(postcard::from_bytes::<Frame<Message<P>>>(&written).unwrap(), frame);

@@ -1,6 +1,6 @@
 //! Elections.
 
-use crate::{Both, Flow, LONG, refused, soon, waits};
+use crate::{Flow, LONG, TwoClients, refused, soon, waits};
 use etcd_client::{CampaignResponse, Client, LeaderKey, ObserveStream, ProclaimOptions, ResignOptions};
 use tokio::task::JoinHandle;
 
@@ -38,8 +38,8 @@ async fn observes(stream: &mut ObserveStream, value: &str) -> Flow<i64> {
     }
 }
 
-pub async fn run(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both.clone();
+pub async fn run(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both.clone();
     let name = both.name("election");
     let (first, second) = (one.lease_grant(60, None).await?.id(), other.lease_grant(60, None).await?.id());
     assert_eq!(refused(one.leader(name.clone()).await).1, "election: no leader");

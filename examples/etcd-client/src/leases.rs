@@ -1,20 +1,20 @@
 //! Leases.
 
-use crate::{Both, Flow, refused};
+use crate::{Flow, TwoClients, refused};
 use etcd_client::{Error, LeaseGrantOptions, LeaseTimeToLiveOptions, LockOptions};
 
 const NOT_FOUND: i32 = 5;
 const FAILED_PRECONDITION: i32 = 9;
 const OUT_OF_RANGE: i32 = 11;
 
-pub async fn run(both: Both) -> Flow {
-    a_life(both.clone()).await?;
-    a_number_of_ones_own(both.clone()).await?;
-    what_it_holds(both).await
+pub async fn run(both: TwoClients) -> Flow {
+    lease_is_granted_renewed_and_revoked(both.clone()).await?;
+    lease_with_a_chosen_id(both.clone()).await?;
+    lease_lists_its_keys(both).await
 }
 
-async fn a_life(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both;
+async fn lease_is_granted_renewed_and_revoked(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both;
     let granted = one.lease_grant(60, None).await?;
     let id = granted.id();
     assert!(id > 0 && granted.ttl() == 60);
@@ -40,8 +40,8 @@ async fn a_life(both: Both) -> Flow {
     Ok(())
 }
 
-async fn a_number_of_ones_own(both: Both) -> Flow {
-    let Both { mut one, mut other, run } = both;
+async fn lease_with_a_chosen_id(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, run } = both;
     let own = run ^ 0x0123_4567;
     let chosen = || Some(LeaseGrantOptions::new().with_id(own));
     assert_eq!(one.lease_grant(60, chosen()).await?.id(), own);
@@ -55,8 +55,8 @@ async fn a_number_of_ones_own(both: Both) -> Flow {
     Ok(())
 }
 
-async fn what_it_holds(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both.clone();
+async fn lease_lists_its_keys(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both.clone();
     let id = one.lease_grant(60, None).await?.id();
     let names = [both.name("held/a"), both.name("held/b")];
     for name in &names {

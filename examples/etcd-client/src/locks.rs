@@ -1,6 +1,6 @@
 //! Locks.
 
-use crate::{Both, Flow, refused, soon, waits};
+use crate::{Flow, TwoClients, refused, soon, waits};
 use etcd_client::{Client, LockOptions, LockResponse};
 use tokio::task::JoinHandle;
 
@@ -17,16 +17,16 @@ fn revision(answer: &LockResponse) -> i64 {
     answer.header().expect("a header").revision()
 }
 
-pub async fn run(both: Both) -> Flow {
+pub async fn run(both: TwoClients) -> Flow {
     without_a_lease(both.clone()).await?;
-    one_after_the_other(both.clone()).await?;
+    locks_are_granted_one_after_the_other(both.clone()).await?;
     waiter_that_gives_up_leaves_the_queue(both.clone()).await?;
     the_end_of_a_lease_frees_its_locks(both.clone()).await?;
-    what_is_not_there(both).await
+    unknown_keys_and_leases(both).await
 }
 
-async fn without_a_lease(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both.clone();
+async fn without_a_lease(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both.clone();
     let name = both.name("alone");
     let held = one.lock(name.clone(), None).await?;
     let key = String::from_utf8(held.key().to_vec()).expect("text");
@@ -39,8 +39,8 @@ async fn without_a_lease(both: Both) -> Flow {
     Ok(())
 }
 
-async fn one_after_the_other(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both.clone();
+async fn locks_are_granted_one_after_the_other(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both.clone();
     let name = both.name("orders/42");
     let (first, second) = (lease(&mut one, 60).await?, lease(&mut other, 60).await?);
     // A lease of the first client, used by the second one.
@@ -59,8 +59,8 @@ async fn one_after_the_other(both: Both) -> Flow {
     Ok(())
 }
 
-async fn waiter_that_gives_up_leaves_the_queue(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both.clone();
+async fn waiter_that_gives_up_leaves_the_queue(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both.clone();
     let name = both.name("given-up");
     let (first, second, third) =
         (lease(&mut one, 60).await?, lease(&mut one, 60).await?, lease(&mut other, 60).await?);
@@ -76,8 +76,8 @@ async fn waiter_that_gives_up_leaves_the_queue(both: Both) -> Flow {
     Ok(())
 }
 
-async fn the_end_of_a_lease_frees_its_locks(both: Both) -> Flow {
-    let Both { mut one, mut other, .. } = both.clone();
+async fn the_end_of_a_lease_frees_its_locks(both: TwoClients) -> Flow {
+    let TwoClients { mut one, mut other, .. } = both.clone();
     let name = both.name("ends");
     let (first, second, third) =
         (lease(&mut one, 60).await?, lease(&mut other, 3).await?, lease(&mut other, 60).await?);
@@ -93,8 +93,8 @@ async fn the_end_of_a_lease_frees_its_locks(both: Both) -> Flow {
     Ok(())
 }
 
-async fn what_is_not_there(both: Both) -> Flow {
-    let Both { mut one, .. } = both.clone();
+async fn unknown_keys_and_leases(both: TwoClients) -> Flow {
+    let TwoClients { mut one, .. } = both.clone();
     one.unlock(both.name("unused/1f")).await?;
     one.unlock("nothing").await?;
     let gone = lease(&mut one, 60).await?;

@@ -3,13 +3,16 @@
 //! ```sh
 //! etcd-flows 127.0.0.1:2379                    # one server
 //! etcd-flows 127.0.0.1:7422 127.0.0.1:7432     # two of one cluster: a lease or lock of one works at the other
+//! etcd-flows hold job 10 FILE 127.0.0.1:7422 127.0.0.1:7432    # holds the lock `job` under a lease of 10 s until FILE exists
 //! ```
 
 mod elections;
+mod hold;
 mod leases;
 mod locks;
 
 use etcd_client::{Client, Error};
+use std::process::ExitCode;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -22,13 +25,13 @@ const MOMENT: Duration = Duration::from_millis(300);
 
 /// Two clients, of one server or of two, and names that no other run uses.
 #[derive(Clone)]
-struct Both {
+struct TwoClients {
     one: Client,
     other: Client,
     run: i64,
 }
 
-impl Both {
+impl TwoClients {
     /// A name of this run.
     fn name(&self, what: &str) -> String {
         format!("flows/{:x}/{what}", self.run)
@@ -60,19 +63,25 @@ fn refused<T>(answer: Flow<T>) -> (i32, String) {
 }
 
 #[tokio::main]
-async fn main() -> Flow {
+async fn main() -> Flow<ExitCode> {
     let addresses: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, name, ttl_s, end, addresses @ ..] = &addresses[..]
+        && command == "hold"
+        && let Ok(ttl_s) = ttl_s.parse()
+    {
+        return hold::run(name, ttl_s, end.as_ref(), addresses).await;
+    }
     let (Some(one), Some(other)) = (addresses.first(), addresses.last()) else {
-        eprintln!("usage: etcd-flows ADDRESS [ADDRESS]");
-        std::process::exit(64);
+        eprintln!("usage: etcd-flows ADDRESS [ADDRESS], or etcd-flows hold LOCK TTL_S FILE ADDRESS...");
+        return Ok(ExitCode::from(64));
     };
     let mut one = Client::connect([one], None).await?;
     let other = Client::connect([other], None).await?;
     let run = one.lease_grant(60, None).await?.id();
-    let both = Both { one, other, run };
+    let both = TwoClients { one, other, run };
     locks::run(both.clone()).await?;
     leases::run(both.clone()).await?;
     elections::run(both).await?;
     println!("locks, leases and elections: all as expected");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -11,8 +11,9 @@
 
 use lockkeeper_core::mutex::{Channels, Cost, Family, list};
 use lockkeeper_core::{
-    About, Ask, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load, MutualExclusion,
-    Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId, Validate, Vocabulary, Word,
+    About, ApplicationInput, Configure, Entered, Expected, Field, Inspect, InvariantViolated, Load,
+    MessageKind, MessageKinds, MutualExclusion, Never, Out, PaperFigures, Phase, Protocol, Setup, SiteId,
+    Validate,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -23,21 +24,21 @@ use std::fmt;
 pub enum Message {
     /// A request for the coat.
     Ask,
-    /// The coat.
+    /// The coat itself, the token.
     Coat,
 }
 
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[Word::enter("ASK"), Word::enter("COAT")];
+impl MessageKinds for Message {
+    const KINDS: &'static [MessageKind] = &[MessageKind::enter("ASK"), MessageKind::enter("COAT")];
 
-    fn word(&self) -> usize {
+    fn kind(&self) -> usize {
         *self as usize
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::WORDS[self.word()].name)
+        f.write_str(Self::KINDS[self.kind()].name)
     }
 }
 
@@ -57,7 +58,7 @@ lockkeeper_core::rules! {
     }
 }
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cloakroom {
     me: SiteId,
@@ -82,20 +83,20 @@ impl Cloakroom {
 }
 
 impl Protocol for Cloakroom {
-    type Input = Ask;
+    type Input = ApplicationInput;
     type Message = Message;
     type Output = Entered;
     type Timer = Never;
     type Rule = Rule;
 
-    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match ask {
-            Ask::Request(_) => {
+    fn input(&mut self, input: ApplicationInput, out: &mut Out<Self>) {
+        match input {
+            ApplicationInput::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 out.send(CLOAKROOM, Message::Ask);
             }
-            Ask::Release => {
+            ApplicationInput::Release => {
                 out.rule(Rule::BringsBack);
                 self.phase = Phase::Idle;
                 self.has_coat = false;
@@ -186,6 +187,7 @@ impl PaperFigures for Cloakroom {
             messages_per_entry: Some(3.0 * remote),
             sync_delay: Some(2.0 * remote),
             client_delay: Some(2.0 * remote),
+            ..Expected::default()
         }
     }
 }
