@@ -99,12 +99,16 @@ impl HoldAs {
             if let Some(hold) = again(&locks, &request, &owner, lasts).await? {
                 return Ok(Some(hold));
             }
-            let acquired = match when_busy {
-                WhenBusy::Try => locks.dyn_engine().acquire(request.clone(), when_busy).await?,
-                WhenBusy::Wait => tokio::select! {
-                    acquired = locks.dyn_engine().acquire(request.clone(), when_busy) => acquired?,
+            let acquire = locks.dyn_engine().acquire(request.clone(), when_busy);
+            // Another process of this owner may acquire the hold first. Where requests of an owner share one hold, this
+            // request is then granted as well, and a hold that is found may be that of this very request.
+            let acquired = if when_busy == WhenBusy::Try || locks.dyn_engine().grants_detached() {
+                acquire.await?
+            } else {
+                tokio::select! {
+                    acquired = acquire => acquired?,
                     hold = until_owned(&locks, &request, &owner, lasts) => return hold.map(Some),
-                },
+                }
             };
             let Some(Acquired { fence, lease, mut hold, .. }) = acquired else {
                 // Another process of this owner may have acquired it in the meantime.
@@ -203,5 +207,130 @@ impl Lockkeeper {
             true => Ok(()),
             false => Err(self.not_supported(feature)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{BoxFuture, Capabilities, Changes, DetachedState, Engine, Hold, catalogue};
+    use crate::info::LockInfo;
+    use crate::lease::Lease;
+    use std::sync::{Arc, Mutex};
+    use tokio::sync::Notify;
+
+    /// An engine whose grants are visible, and reported to watches, long before the request returns.
+    #[derive(Default)]
+    struct SlowReplies {
+        shared: Arc<Shared>,
+    }
+
+    #[derive(Default)]
+    struct Shared {
+        is_held: Mutex<bool>,
+        changed: Notify,
+    }
+
+    /// Gives the hold up unless it was detached, as a request does that is dropped before its reply.
+    struct SlowGrant {
+        shared: Arc<Shared>,
+        detached: bool,
+    }
+
+    impl Drop for SlowGrant {
+        fn drop(&mut self) {
+            if !self.detached {
+                *self.shared.is_held.lock().unwrap() = false;
+            }
+        }
+    }
+
+    impl Hold for SlowGrant {
+        fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn detach(&mut self, _detach: Detach) -> BoxFuture<'_, Result<bool>> {
+            self.detached = true;
+            Box::pin(async { Ok(true) })
+        }
+    }
+
+    struct SlowChanges(Arc<Shared>);
+
+    impl Changes for SlowChanges {
+        fn next(&mut self) -> BoxFuture<'_, Result<()>> {
+            Box::pin(async {
+                self.0.changed.notified().await;
+                Ok(())
+            })
+        }
+    }
+
+    impl Engine for SlowReplies {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { detached: true, ..catalogue::CLUSTER }
+        }
+
+        fn acquire(&self, _request: Request, _busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>> {
+            Box::pin(async {
+                // A watch that was begun with this request is waiting by now.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                *self.shared.is_held.lock().unwrap() = true;
+                let hold = Box::new(SlowGrant { shared: self.shared.clone(), detached: false });
+                self.shared.changed.notify_waiters();
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                Ok(Some(Acquired { fence: Fence::new(7), lease: Lease::forever(), ttl: None, hold }))
+            })
+        }
+
+        fn grants_detached(&self) -> bool {
+            true
+        }
+
+        fn inspect<'a>(&'a self, _name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
+            unreachable!("not called")
+        }
+
+        fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
+            unreachable!("not called")
+        }
+
+        fn changes<'a>(&'a self, _: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
+            Box::pin(async { Ok(Box::new(SlowChanges(self.shared.clone())) as Box<dyn Changes>) })
+        }
+
+        fn detached<'a>(
+            &'a self,
+            _name: &'a LockName,
+            _owner: &'a str,
+            _lasts: Option<Duration>,
+        ) -> BoxFuture<'a, Result<Option<DetachedState>>> {
+            let is_held = *self.shared.is_held.lock().unwrap();
+            let held = || DetachedState {
+                mode: LockMode::Exclusive,
+                fence: Fence::new(7),
+                left: Duration::from_secs(60),
+            };
+            Box::pin(async move { Ok(is_held.then(held)) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_detached_hold_is_not_given_up_by_the_request_that_acquired_it() {
+        let engine = SlowReplies::default();
+        let shared = engine.shared.clone();
+        let locks = Lockkeeper::with_engine(Arc::new(engine));
+        let hold = locks.mutex("reboot").hold_as("web-3", Duration::from_secs(60)).acquire().await.unwrap();
+        assert_eq!(hold.fence, Fence::new(7));
+        assert!(*shared.is_held.lock().unwrap(), "the hold was acknowledged");
     }
 }

@@ -187,6 +187,10 @@ impl LocalLeases {
                 detached.lasts = lasts.unwrap_or(detached.lasts);
                 if lasts.is_some() {
                     lease.move_deadline(&mut state, number);
+                    // The caller relies on the hold from now on, even if the request that acquired it is withdrawn.
+                    if let Some(entry) = state.entries.get_mut(&number).filter(|_| is_held) {
+                        entry.kept = true;
+                    }
                 }
                 false
             }

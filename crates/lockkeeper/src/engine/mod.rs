@@ -182,6 +182,12 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Acquires a lock; returns `None` only with [`WhenBusy::Try`].
     fn acquire(&self, request: Request, when_busy: WhenBusy) -> BoxFuture<'_, Result<Option<Acquired>>>;
 
+    /// Whether the grant of a request with [`Request::hold_as`] is the detached hold itself, which all requests of the
+    /// owner share. A request that is dropped then gives the hold up, even if another query has found it already.
+    fn grants_detached(&self) -> bool {
+        false
+    }
+
     /// The current state of one lock.
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>>;
 

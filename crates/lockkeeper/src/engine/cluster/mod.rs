@@ -220,6 +220,10 @@ impl Engine for ClusterEngine {
         })
     }
 
+    fn grants_detached(&self) -> bool {
+        true
+    }
+
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
         Box::pin(async move {
             let mut found = self.locks(Some(name.as_str().into())).await?;
