@@ -71,6 +71,23 @@ fn a_hold_that_is_revoked_after_a_departure_outlasts_the_lease_that_was_given_up
     holds(&cluster("token-ring", 5, "all"), 110_199_018, 1);
 }
 
+/// The votes of a quorum carried no times, so that members that learned of few requests overtook the others again and
+/// again, until one of these was not served in time.
+#[test]
+fn members_outside_of_a_quorum_do_not_overtake_its_waiters_again_and_again() {
+    for (algorithm, seed) in
+        [("tree-quorum", 110_094_006), ("majority", 110_287_003), ("maekawa", 110_287_003)]
+    {
+        holds(&cluster(algorithm, 9, "all"), seed, 1);
+    }
+}
+
+/// A step answered a keep-alive and then sent the departure notice, and the run took the promise for one without a lease.
+#[test]
+fn a_promise_in_the_step_that_ends_with_the_departure_notice_has_a_lease() {
+    holds(&cluster("naimi-trehel", 5, "leave,revoke"), 453, 1);
+}
+
 /// A re-entrant acquisition of a promised hold was recorded while its member was frozen, and never promised itself. It
 /// lapsed with the session's lease, and its release, which the session kept, was taken for a promise.
 #[test]
@@ -294,6 +311,8 @@ const CASES: &[Case] = &[
     case(BugSwitch::PromisedWhileFrozen, "crash,leader", &[Property::Promises], 1),
     case(BugSwitch::OldGenerationAccepted, "leave,delay,home-cut", &[Property::Generations], 501),
     case(BugSwitch::ResidentPromisedWithoutLease, "isolate", SAFETY, 41),
+    Case { algorithm: "majority", ..case(BugSwitch::AdoptedWithoutDrift, "all", SAFETY, 110_223_021) },
+    case(BugSwitch::GivenUpLeaseForgotten, "leave,revoke", SAFETY, 1231),
     // Half of the time to live is longer than a member's lease and the silence of a tenant.
     Case { ttl_ns: Some(5_000_000_000), ..case(BugSwitch::AdoptedLeaseCutShort, "leave,client", SAFETY, 91) },
     Case {

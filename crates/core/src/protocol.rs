@@ -227,6 +227,8 @@ pub struct Out<P: Protocol> {
     pub skipped_fences: u64,
     /// A lower bound for the fences of later entries, in addition to the fence clock; see [`Out::raise_fence`].
     pub fence_floor: u64,
+    /// A lower bound for the times of the site's later requests, set by the driver; see [`Out::known_time`].
+    pub known_time: u64,
 }
 
 impl<P: Protocol> Out<P> {
@@ -243,6 +245,7 @@ impl<P: Protocol> Out<P> {
             rules: Vec::new(),
             skipped_fences: 0,
             fence_floor: 0,
+            known_time: 0,
         }
     }
 
@@ -253,7 +256,20 @@ impl<P: Protocol> Out<P> {
 
     /// An empty buffer for a protocol that is embedded in this one, at the same site.
     pub fn inner<Q: Protocol>(&self) -> Out<Q> {
-        Out { me: self.me, quiet: self.quiet, ..Out::new(self.processes) }
+        Out { me: self.me, quiet: self.quiet, known_time: self.known_time, ..Out::new(self.processes) }
+    }
+
+    /// A time that the driver has learned with the messages of the lock, such as its fence clock; 0 if the driver has no
+    /// such clock. A site whose messages carry no times back to it takes later times for its requests, so that it does
+    /// not overtake requests of sites that know of more:
+    ///
+    /// ```text
+    /// S1 learns only of the requests of its own quorum: its clock is 3
+    /// S9 has seen 900 requests, and waits with (901, S9)
+    /// S1 requests with (4, S1), (5, S1), …: 897 times before S9. With the fence clock, 900 by now, it is (901, S1) once.
+    /// ```
+    pub fn known_time(&self) -> u64 {
+        self.known_time
     }
 
     /// The site that takes this step.

@@ -82,6 +82,7 @@ impl<P: MutualExclusion> Instance<P> {
         context: &mut ViewContext<P>,
         effects: &mut Effects<P::Message>,
     ) {
+        context.out.known_time = self.0.fence();
         self.0.step(&mut context.out, |gate, out| gate.request(mode, out));
         self.collect(context, effects);
     }
@@ -93,6 +94,7 @@ impl<P: MutualExclusion> Instance<P> {
         context: &mut ViewContext<P>,
         effects: &mut Effects<P::Message>,
     ) {
+        context.out.known_time = self.0.fence();
         self.0.step(&mut context.out, |gate, out| gate.release(mode, out));
         self.collect(context, effects);
     }
@@ -110,6 +112,7 @@ impl<P: MutualExclusion> Instance<P> {
             && Gate::<P>::is_well_formed(&message, context.members)
             && self.0.protocol().is_expected(from, &message);
         if makes_sense {
+            context.out.known_time = clock.max(self.0.fence());
             self.0.deliver(from, clock, message, &mut context.out);
             self.collect(context, effects);
         }

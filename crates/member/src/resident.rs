@@ -7,7 +7,7 @@
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Bugs, Fence, LockMode, SessionId};
+use crate::{Acquisition, BugSwitch, Bugs, Fence, LockMode, SessionId};
 use lockkeeper_core::MutualExclusion;
 
 /// The reason why no further fence can be drawn for a hold.
@@ -59,6 +59,9 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// sent its departure notice has no lease, but a hold that it ends in its last view, because an operator revokes
     /// it, must outlast the lease that it has given up.
     pub fn resident_promised_until_ns(&self) -> u64 {
+        if self.config.has(BugSwitch::GivenUpLeaseForgotten) {
+            return self.lease_until_ns;
+        }
         self.lease_until_ns.max(self.leave.map_or(0, |leave| leave.given_up_until_ns))
     }
 
@@ -66,7 +69,8 @@ impl<P: MutualExclusion, B: Bugs> Member<P, B> {
     /// adopts now. The previous driver may have promised the hold for its time to live just before, and may report the
     /// rest of that time until its own clock reaches the end of it. That clock may be slower than this one.
     pub fn adopted_until_ns(&self, now: u64, ttl_ns: u64) -> u64 {
-        now.saturating_add(self.config.outwait(ttl_ns))
+        let without_drift = self.config.has(BugSwitch::AdoptedWithoutDrift);
+        now.saturating_add(if without_drift { ttl_ns } else { self.config.outwait(ttl_ns) })
     }
 
     /// The time, on this clock, until which the client of a session may use its holds.

@@ -170,6 +170,11 @@ pub enum BugSwitch {
     /// A daemon that adopts a hold does not know that the previous daemon has promised it: a forced release frees the lock
     /// at the end of the member's lease.
     AdoptedPromiseForgotten,
+    /// A member that adopts a hold keeps the lock for the time to live on its own clock, although the clock of the previous
+    /// daemon may be slower.
+    AdoptedWithoutDrift,
+    /// A member that has sent its departure notice, and ends a hold by force, forgets the lease that it has given up.
+    GivenUpLeaseForgotten,
 }
 
 impl BugSwitch {
@@ -235,6 +240,8 @@ impl BugSwitch {
         ("resident-promised-without-lease", Self::ResidentPromisedWithoutLease),
         ("adopted-lease-cut-short", Self::AdoptedLeaseCutShort),
         ("adopted-promise-forgotten", Self::AdoptedPromiseForgotten),
+        ("adopted-without-drift", Self::AdoptedWithoutDrift),
+        ("given-up-lease-forgotten", Self::GivenUpLeaseForgotten),
     ];
 
     /// Earlier names, which are still accepted.

@@ -120,6 +120,8 @@ pub struct Sim<'a, P: MutualExclusion> {
     out: Out<Message<P>>,
     /// Whether the member of the present step ran in a view before it.
     ran_before: bool,
+    /// The rest of its lease at that time. A step may promise a hold and then give the lease up, in its departure notice.
+    lease_before_ns: u64,
     /// Draws the settings of each incarnation of a member.
     configuring: Rng,
     trace: Option<Trace<'a>>,
@@ -192,6 +194,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             arrivals: BTreeMap::new(),
             out: Out::default(),
             ran_before: false,
+            lease_before_ns: 0,
             configuring: Rng::new(!seed, Purpose::Faults),
             trace,
         };
@@ -376,6 +379,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let mut out = std::mem::take(&mut self.out);
         let clock = state.clock.read(self.now);
         self.ran_before = member.running().is_some();
+        self.lease_before_ns = member.lease_left_ns(clock);
         member.handle(clock, event, &mut out);
         self.process_leases[machine].follow(clock, member.resident_until_ns(clock));
         let wake = state.clock.when(member.wake_ns()).max(self.now + 1);
@@ -422,11 +426,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let member = self.members[machine].as_ref();
         let lease_left_ns = member.map_or(0, |member| member.lease_left_ns(clock));
         // A step may begin or end with a view change.
+        let promising_ns = lease_left_ns.max(self.lease_before_ns);
         let runs = self.ran_before || member.is_some_and(|member| member.running().is_some());
         for frame in out.frames.drain(..) {
             self.observer.outcome.frames += 1;
             if let Body::Relayed { session, message } = &frame.body {
-                self.check_promise(node, *session, message, (lease_left_ns, runs));
+                self.check_promise(node, *session, message, (promising_ns, runs));
                 self.observer.sent(self.now, node, *session, message, lease_left_ns);
             }
             let copies = self.net.send(self.now, machine, frame.to.0 as usize - 1);
@@ -438,7 +443,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.trace(|| format!("{node} to {session}"), &message);
             // A relayed message was observed at the member that has the session.
             if self.members[machine].as_ref().is_some_and(|member| member.has_session(session)) {
-                self.check_promise(node, session, &message, (lease_left_ns, runs));
+                self.check_promise(node, session, &message, (promising_ns, runs));
                 self.observer.sent(self.now, node, session, &message, lease_left_ns);
             }
             if session.is_resident() {

@@ -274,6 +274,8 @@ impl<V: Variant> Quorum<V> {
 
     fn ask(&mut self, out: &mut Out<Self>) {
         self.phase = Phase::Waiting;
+        // The votes of a quorum carry no later times: see `Out::known_time`.
+        self.clock.observe(out.known_time());
         self.requested = self.clock.tick();
         for &arbiter in &self.quorum {
             out.send(arbiter, Message::Request(self.requested));
