@@ -273,7 +273,8 @@ impl Lease {
             phase: EntryPhase::Held(guard),
             interest: 0,
             claims: 1,
-            kept: false,
+            // The daemon where it was granted may have reported it to several processes of its owner.
+            kept: detached.is_some(),
             value,
             version,
             revision,
