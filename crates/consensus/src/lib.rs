@@ -49,6 +49,7 @@ use network::Network;
 use openraft::SnapshotPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -232,6 +233,10 @@ pub struct Status {
     pub malformed: u64,
 }
 
+/// The future of an operation. It is boxed because the body of an async function is compiled in every crate that awaits
+/// it, and these contain the Raft library.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// The consensus instance of one member. Cheap to clone.
 #[derive(Clone)]
 pub struct Consensus {
@@ -276,18 +281,20 @@ struct Inner {
 impl Consensus {
     /// Opens the store, and starts or resumes. It returns at once; until the store is part of a cluster,
     /// [`Status::obstacle`] contains the reason for the wait.
-    pub async fn start(
+    pub fn start(
         settings: Settings,
         transport: Arc<dyn QueryTransport>,
         callback: EventCallback,
-    ) -> Result<Self, Error> {
-        settings.check()?;
-        let (directory, me) = (settings.directory.clone(), settings.me);
-        let opening = tokio::task::spawn_blocking(move || Store::open(&directory, me)).await;
-        let store = opening.unwrap_or_else(|error| {
-            Err(StoreError::Damaged { what: format!("reading it failed: {error}") })
-        })?;
-        Self::start_on(store, settings, transport, callback).await
+    ) -> BoxFuture<'static, Result<Self, Error>> {
+        Box::pin(async move {
+            settings.check()?;
+            let (directory, me) = (settings.directory.clone(), settings.me);
+            let opening = tokio::task::spawn_blocking(move || Store::open(&directory, me)).await;
+            let store = opening.unwrap_or_else(|error| {
+                Err(StoreError::Damaged { what: format!("reading it failed: {error}") })
+            })?;
+            Self::start_on(store, settings, transport, callback).await
+        })
     }
 
     async fn start_on(
@@ -364,15 +371,17 @@ impl Consensus {
     }
 
     /// Answers a query of another member. `from` is the member that the network has authenticated.
-    pub async fn handle_query(&self, from: MemberId, query: &[u8]) -> Vec<u8> {
-        let reply = match wire::read(query) {
-            Ok(message) => self.inner.handle_query(from, message).await,
-            Err(error) => {
-                self.inner.malformed.fetch_add(1, Ordering::Relaxed);
-                ConsensusReply::Refused(format!("the query cannot be read: {error}"))
-            }
-        };
-        wire::write(&wire::ReplyMessage { stamp: self.inner.network.stamp(), reply }).unwrap_or_default()
+    pub fn handle_query<'a>(&'a self, from: MemberId, query: &'a [u8]) -> BoxFuture<'a, Vec<u8>> {
+        Box::pin(async move {
+            let reply = match wire::read(query) {
+                Ok(message) => self.inner.handle_query(from, message).await,
+                Err(error) => {
+                    self.inner.malformed.fetch_add(1, Ordering::Relaxed);
+                    ConsensusReply::Refused(format!("the query cannot be read: {error}"))
+                }
+            };
+            wire::write(&wire::ReplyMessage { stamp: self.inner.network.stamp(), reply }).unwrap_or_default()
+        })
     }
 
     /// Proposes a view. There is no answer: it is decided or not.
@@ -460,14 +469,16 @@ impl Consensus {
     }
 
     /// The other members of the cluster according to this member's disk, at its start.
-    pub async fn peers(&self) -> BTreeSet<MemberId> {
-        let me = self.inner.settings.me;
-        let known = self.inner.raft.with_raft_state(move |state| {
-            let nodes = state.membership_state.effective();
-            nodes.nodes().map(|(_, node)| node.member).filter(|&member| member != me).collect()
-        });
-        // If Raft has stopped, the reason is reported by `failed`.
-        known.await.unwrap_or_default()
+    pub fn peers(&self) -> BoxFuture<'_, BTreeSet<MemberId>> {
+        Box::pin(async move {
+            let me = self.inner.settings.me;
+            let known = self.inner.raft.with_raft_state(move |state| {
+                let nodes = state.membership_state.effective();
+                nodes.nodes().map(|(_, node)| node.member).filter(|&member| member != me).collect()
+            });
+            // If Raft has stopped, the reason is reported by `failed`.
+            known.await.unwrap_or_default()
+        })
     }
 
     /// The addresses of all members known to the cluster, voters or not.
@@ -477,20 +488,22 @@ impl Consensus {
 
     /// Removes a dead member on behalf of an operator: it loses its vote and its place. A member that still runs joins
     /// again.
-    pub async fn remove(&self, member: MemberId) -> Result<(), Error> {
-        let inner = &self.inner;
-        let mut reply = inner.remove_member(member).await?;
-        if let ConsensusReply::NotLeader(Some((leader, address))) = reply {
-            let within = 10 * inner.settings.election.1;
-            let pending =
-                inner.network.query(Some(leader), &address, ConsensusQuery::Remove { member }, within);
-            reply = pending.await.map_err(|error| Error::Remove(error.to_string()))?;
-        }
-        match reply {
-            ConsensusReply::Accepted { .. } => Ok(()),
-            ConsensusReply::Refused(why) => Err(Error::Remove(why)),
-            _ => Err(Error::Remove(format!("{member} is not removed: there is no leader; try again"))),
-        }
+    pub fn remove(&self, member: MemberId) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let inner = &self.inner;
+            let mut reply = inner.remove_member(member).await?;
+            if let ConsensusReply::NotLeader(Some((leader, address))) = reply {
+                let within = 10 * inner.settings.election.1;
+                let pending =
+                    inner.network.query(Some(leader), &address, ConsensusQuery::Remove { member }, within);
+                reply = pending.await.map_err(|error| Error::Remove(error.to_string()))?;
+            }
+            match reply {
+                ConsensusReply::Accepted { .. } => Ok(()),
+                ConsensusReply::Refused(why) => Err(Error::Remove(why)),
+                _ => Err(Error::Remove(format!("{member} is not removed: there is no leader; try again"))),
+            }
+        })
     }
 
     /// The state of consensus.
@@ -528,26 +541,28 @@ impl Consensus {
     }
 
     /// Stops. When this returns, everything is on disk, no task runs any more, and another process may open the store.
-    pub async fn stop(&self) {
-        self.stopping.send_replace(true);
-        let background = std::mem::take(&mut *locked(&self.background));
-        for task in background {
-            let _ = task.await;
-        }
-        let _ = self.inner.raft.shutdown().await;
-        // Each proposal and confirmation in progress has a permit. All permits are available once all of them have
-        // ended.
-        let _ = self.inner.in_progress.acquire_many(MOST_IN_PROGRESS).await;
-        self.inner.events.end();
-        let delivery = locked(&self.delivery).take();
-        if let Some(delivery) = delivery {
-            let _ = delivery.await;
-        }
-        if let Err(error) = self.inner.log.flush().await {
-            tracing::warn!("the last of what consensus knew is not on disk: {error}");
-        }
-        let store = self.inner.store.clone();
-        let _ = tokio::task::spawn_blocking(move || drop(store.close())).await;
+    pub fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.stopping.send_replace(true);
+            let background = std::mem::take(&mut *locked(&self.background));
+            for task in background {
+                let _ = task.await;
+            }
+            let _ = self.inner.raft.shutdown().await;
+            // Each proposal and confirmation in progress has a permit. All permits are available once all of them have
+            // ended.
+            let _ = self.inner.in_progress.acquire_many(MOST_IN_PROGRESS).await;
+            self.inner.events.end();
+            let delivery = locked(&self.delivery).take();
+            if let Some(delivery) = delivery {
+                let _ = delivery.await;
+            }
+            if let Err(error) = self.inner.log.flush().await {
+                tracing::warn!("the last of what consensus knew is not on disk: {error}");
+            }
+            let store = self.inner.store.clone();
+            let _ = tokio::task::spawn_blocking(move || drop(store.close())).await;
+        })
     }
 }
 
