@@ -11,7 +11,17 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Operate a cluster", &["status", "members", "release", "leave"]),
     (
         "Learn: watch and explain algorithms",
-        &["lab", "step", "quiz", "explain", "scenarios", "algorithms", "quorums", "threads"],
+        &[
+            "lab",
+            "step",
+            "quiz",
+            "explain",
+            "scenarios",
+            "algorithms",
+            "quorums",
+            "threads",
+            "flp",
+        ],
     ),
     (
         "Study: simulate, check and compare algorithms",

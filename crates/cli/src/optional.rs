@@ -41,6 +41,7 @@ const OPTIONAL: [Optional; 5] = [
             "threads",
             "lab",
             "step",
+            "flp",
         ],
     },
 ];

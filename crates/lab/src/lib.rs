@@ -18,6 +18,7 @@
 //! | [`comparison`] | tables, plots, explanations and recommendations from measured runs |
 //! | [`trace`] | traces and recordings of runs in several formats |
 //! | [`election`] | simulator and models of elections |
+//! | [`flp`] | the impossibility of consensus with one crash, on small protocols |
 //! | [`algorithm`] | an algorithm as a value: the rest of the lab is compiled once, not once per algorithm |
 //! | [`pseudocode`] | the pseudo-code of the algorithms, line by line, with the rules that each line belongs to |
 //! | [`quiz`] | exercises that are generated and graded by running them |
@@ -33,6 +34,7 @@ pub mod checker;
 pub mod comparison;
 pub mod conformance;
 pub mod election;
+pub mod flp;
 pub mod mutants;
 mod parallel;
 pub mod property;

@@ -4,5 +4,6 @@ mod by_hand;
 mod check;
 mod compare;
 mod election;
+mod flp;
 mod sim;
 mod threads;

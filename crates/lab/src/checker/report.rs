@@ -177,3 +177,16 @@ impl CheckReport {
         violated.into_iter().any(|(property, _)| !self.not_guaranteed.contains(property))
     }
 }
+
+/// A number with commas as thousands separators.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

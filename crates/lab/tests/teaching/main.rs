@@ -1,4 +1,5 @@
 //! What the lab teaches with: pseudo-code beside runs, and exercises.
 
+mod flp;
 mod pseudocode;
 mod quiz;

@@ -12,6 +12,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper_lab::checker::counterexample::Counterexample;
 use lockkeeper_lab::checker::registers::RegisterKind;
+pub use lockkeeper_lab::checker::report::grouped;
 use lockkeeper_lab::checker::tla;
 use lockkeeper_lab::checker::{
     self, CheckReport, CheckSpec, Fault, Faults, ModelKind, SearchLimits, SearchProgress, Verdict,
@@ -557,17 +558,4 @@ fn parse_property(text: &str) -> Result<Property, UnknownProperty> {
     all.dedup();
     let found = all.iter().find(|property| property.slug() == text).copied();
     found.ok_or_else(|| UnknownProperty { known: all.iter().map(|property| property.slug()).collect() })
-}
-
-/// A number with commas as thousands separators.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -11,6 +11,7 @@ mod election;
 mod explain;
 mod explain_registers;
 mod flag_table;
+mod flp;
 mod lab_error;
 mod page;
 mod progress;
@@ -45,6 +46,7 @@ pub enum LabCommand {
     Lab(page::Lab),
     Step(step::Step),
     Quiz(quiz::Quiz),
+    Flp(flp::Flp),
 }
 
 impl LabCommand {
@@ -64,6 +66,7 @@ impl LabCommand {
             Self::Lab(command) => command.run(),
             Self::Step(command) => command.run(),
             Self::Quiz(command) => command.run(),
+            Self::Flp(command) => command.run(),
         }
     }
 }
