@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "quorums",
             "threads",
             "flp",
+            "causality",
         ],
     ),
     (

@@ -42,6 +42,7 @@ const OPTIONAL: [Optional; 5] = [
             "lab",
             "step",
             "flp",
+            "causality",
         ],
     },
 ];

@@ -19,6 +19,7 @@
 //! | [`trace`] | traces and recordings of runs in several formats |
 //! | [`election`] | simulator and models of elections |
 //! | [`flp`] | the impossibility of consensus with one crash, on small protocols |
+//! | [`causality`] | happened-before, logical clocks and cuts of a run |
 //! | [`algorithm`] | an algorithm as a value: the rest of the lab is compiled once, not once per algorithm |
 //! | [`pseudocode`] | the pseudo-code of the algorithms, line by line, with the rules that each line belongs to |
 //! | [`quiz`] | exercises that are generated and graded by running them |
@@ -30,6 +31,7 @@
 //! The simulation of whole clusters is the crate `lockkeeper-cluster-lab`.
 
 pub mod algorithm;
+pub mod causality;
 pub mod checker;
 pub mod comparison;
 pub mod conformance;

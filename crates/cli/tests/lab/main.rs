@@ -1,6 +1,7 @@
 //! End-to-end tests of the lab.
 
 mod by_hand;
+mod causality;
 mod check;
 mod compare;
 mod election;

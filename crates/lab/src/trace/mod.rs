@@ -10,6 +10,7 @@
 //!
 //! A [`recording`] has every site's state at every step.
 
+pub mod clocks;
 mod columns;
 mod jsonl;
 mod mermaid;
@@ -18,7 +19,7 @@ pub mod recording;
 mod shiviz;
 mod stage;
 mod story;
-mod svg;
+pub(crate) mod svg;
 
 pub use columns::Columns;
 pub use stage::{Held, SiteState, Stage};
@@ -26,6 +27,7 @@ pub use story::{Story, sentence};
 
 use crate::property::{Name, Names};
 use crate::simulator::time::Time;
+use clocks::{ClockUpdate, Clocks};
 use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -227,8 +229,7 @@ pub struct Tracer<'a> {
     names: Names,
     events: u64,
     messages: u64,
-    lamport: Vec<u64>,
-    vector: Vec<Vec<u32>>,
+    clocks: Clocks,
     error: Option<io::Error>,
 }
 
@@ -240,8 +241,7 @@ impl<'a> Tracer<'a> {
             names,
             events: 0,
             messages: 0,
-            lamport: vec![0; processes],
-            vector: vec![vec![0; processes]; processes],
+            clocks: Clocks::new(processes, ClockUpdate::Maximum),
             error: None,
         }
     }
@@ -255,7 +255,7 @@ impl<'a> Tracer<'a> {
         why: &[&'static str],
         sends: &[Sent<'_>],
     ) {
-        self.tick(site);
+        self.clocks.tick(site);
         self.emit(at, site, what, why, sends);
     }
 
@@ -269,12 +269,7 @@ impl<'a> Tracer<'a> {
         sends: &[Sent<'_>],
     ) {
         let Arrival { from, stamp, message, sent } = arrival;
-        let lamport = &mut self.lamport[site.index()];
-        *lamport = stamp.lamport.max(*lamport);
-        for (mine, theirs) in self.vector[site.index()].iter_mut().zip(stamp.vector.iter()) {
-            *mine = theirs.max(mine).to_owned();
-        }
-        self.tick(site);
+        self.clocks.receive(site, stamp.lamport, &stamp.vector);
         self.emit(at, site, EventKind::Receive { from, id: stamp.id, message, sent }, why, sends);
     }
 
@@ -282,9 +277,8 @@ impl<'a> Tracer<'a> {
     /// if the same event sent it; its vector is reused.
     pub fn stamp(&mut self, site: SiteId, previous: Option<Stamp>) -> Stamp {
         self.messages += 1;
-        let vector =
-            previous.map_or_else(|| self.vector[site.index()].as_slice().into(), |stamp| stamp.vector);
-        Stamp { id: self.messages, lamport: self.lamport[site.index()], vector }
+        let vector = previous.map_or_else(|| self.clocks.vector(site).into(), |stamp| stamp.vector);
+        Stamp { id: self.messages, lamport: self.clocks.lamport(site), vector }
     }
 
     /// Records the loss of a message. No process observes it, so no clock advances.
@@ -309,11 +303,6 @@ impl<'a> Tracer<'a> {
         self.error.take().map_or(finished, Err)
     }
 
-    fn tick(&mut self, site: SiteId) {
-        self.lamport[site.index()] += 1;
-        self.vector[site.index()][site.index()] += 1;
-    }
-
     fn emit(
         &mut self,
         at: Time,
@@ -328,8 +317,8 @@ impl<'a> Tracer<'a> {
             at,
             site,
             what,
-            lamport: self.lamport[site.index()],
-            vector: &self.vector[site.index()],
+            lamport: self.clocks.lamport(site),
+            vector: self.clocks.vector(site),
             why,
             sends,
             first_id: self.messages + 1,

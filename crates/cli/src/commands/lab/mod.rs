@@ -2,6 +2,7 @@
 
 pub mod table;
 
+mod causality;
 mod check;
 mod check_cluster;
 mod check_many;
@@ -47,6 +48,7 @@ pub enum LabCommand {
     Step(step::Step),
     Quiz(quiz::Quiz),
     Flp(flp::Flp),
+    Causality(causality::Causality),
 }
 
 impl LabCommand {
@@ -67,6 +69,7 @@ impl LabCommand {
             Self::Step(command) => command.run(),
             Self::Quiz(command) => command.run(),
             Self::Flp(command) => command.run(),
+            Self::Causality(command) => command.run(),
         }
     }
 }
