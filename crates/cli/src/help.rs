@@ -22,6 +22,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "threads",
             "flp",
             "causality",
+            "proof",
         ],
     ),
     (

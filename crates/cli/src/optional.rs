@@ -43,6 +43,7 @@ const OPTIONAL: [Optional; 5] = [
             "step",
             "flp",
             "causality",
+            "proof",
         ],
     },
 ];

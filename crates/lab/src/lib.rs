@@ -20,6 +20,7 @@
 //! | [`election`] | simulator and models of elections |
 //! | [`flp`] | the impossibility of consensus with one crash, on small protocols |
 //! | [`causality`] | happened-before, logical clocks and cuts of a run |
+//! | [`proof`] | proof sketches, whose steps the checker verifies |
 //! | [`algorithm`] | an algorithm as a value: the rest of the lab is compiled once, not once per algorithm |
 //! | [`pseudocode`] | the pseudo-code of the algorithms, line by line, with the rules that each line belongs to |
 //! | [`quiz`] | exercises that are generated and graded by running them |
@@ -39,6 +40,7 @@ pub mod election;
 pub mod flp;
 pub mod mutants;
 mod parallel;
+pub mod proof;
 pub mod property;
 pub mod pseudocode;
 pub mod quiz;

@@ -6,5 +6,6 @@ mod check;
 mod compare;
 mod election;
 mod flp;
+mod proof;
 mod sim;
 mod threads;

@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod gallery;
+mod proofs;
 mod reduction;
 mod same_counts;
 mod symmetry;

@@ -16,6 +16,7 @@ mod flp;
 mod lab_error;
 mod page;
 mod progress;
+mod proof;
 mod properties;
 mod quiz;
 mod quorums;
@@ -49,6 +50,7 @@ pub enum LabCommand {
     Quiz(quiz::Quiz),
     Flp(flp::Flp),
     Causality(causality::Causality),
+    Proof(proof::Proof),
 }
 
 impl LabCommand {
@@ -70,6 +72,7 @@ impl LabCommand {
             Self::Quiz(command) => command.run(),
             Self::Flp(command) => command.run(),
             Self::Causality(command) => command.run(),
+            Self::Proof(command) => command.run(),
         }
     }
 }
