@@ -53,6 +53,16 @@ listings! {
     "bully": "bully";
     "ring-election": "ring-election";
     "chang-roberts": "chang-roberts";
+    "dijkstra": "dijkstra";
+    "eisenberg-mcguire": "eisenberg-mcguire";
+    "bakery": "bakery";
+    "black-white-bakery": "black-white-bakery";
+    "peterson": "peterson";
+    "filter": "filter";
+    "szymanski": "szymanski";
+    "ticket": "ticket";
+    "mcs": "mcs";
+    "clh": "clh";
 }
 
 /// The pseudo-code of an algorithm.
@@ -77,6 +87,11 @@ impl Listing {
     pub fn of_election(election: &dyn ElectionAlgorithm) -> Self {
         let rules = (0..).map_while(|rule| Some((election.rule_name(rule)?, election.rule(rule)?)));
         Self::of(election.about().slug, &rules.collect())
+    }
+
+    /// The listing of an algorithm for shared registers, whose lines have these names.
+    pub(crate) fn of_program(slug: &str, lines: impl Iterator<Item = &'static str>) -> Self {
+        Self::of(slug, &lines.map(|line| (line, line)).collect())
     }
 
     /// Parses the listing of an algorithm, whose rules are given as their sentences by their names.

@@ -1,6 +1,7 @@
 //! Every algorithm has pseudo-code, and every rule of it has a line.
 
 use lockkeeper_core::registry;
+use lockkeeper_lab::checker::registers::{self, RegisterKind, Walk};
 use lockkeeper_lab::pseudocode::Listing;
 use lockkeeper_lab::simulator::figures;
 use lockkeeper_lab::trace::recording::{Limits, record_run};
@@ -87,4 +88,48 @@ fn reply_at_once_fires_its_line() {
         .unwrap();
     let lines: Vec<&str> = step.fires.iter().map(|line| recording.code[*line].trim()).collect();
     assert!(lines.contains(&"if not requesting: send REPLY to Si"), "{lines:?}");
+}
+
+/// The register of a step's sentence, without its index: `number` of `P1 reads number[2] = 0`.
+fn register(step: &str) -> &str {
+    let words: Vec<&str> = step.split(' ').collect();
+    let verb = words.iter().position(|word| ["reads", "writes", "write", "written"].contains(word)).unwrap();
+    // The registers of a tournament have the name of their node before that of the register.
+    let name = words[verb + 1..].iter().find(|word| !["root", "lower"].contains(word)).unwrap();
+    name.split('[').next().unwrap()
+}
+
+#[test]
+fn every_step_on_registers_executes_a_line_with_its_register() {
+    for about in &registers::ALL {
+        for kind in [RegisterKind::Atomic, about.weakest] {
+            for processes in [2, 3] {
+                let mut walk = Walk::new(about.slug, processes, kind, None).unwrap();
+                walk.in_turn();
+                let listing = walk.listing();
+                assert!(!listing.is_empty(), "{} has no pseudo-code", about.slug);
+                if about.mutant_of.is_none() {
+                    assert_eq!(listing.unknown(), [] as [&str; 0], "{}", about.slug);
+                }
+                for (number, step) in walk.story().iter().enumerate() {
+                    let fires = walk.fires(number);
+                    let lines: Vec<&str> = fires.iter().map(|line| listing.lines[*line]).collect();
+                    let named = lines.iter().any(|line| line.contains(register(step)));
+                    assert!(named, "{}: {step} executes {lines:?}", about.slug);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_undone_step_executes_no_line() {
+    let mut walk = Walk::new("peterson", 2, RegisterKind::Atomic, None).unwrap();
+    assert!(walk.take(0));
+    assert_eq!(
+        walk.fires(0).iter().map(|line| walk.listing().lines[*line].trim()).collect::<Vec<_>>(),
+        ["flag[s] := true"]
+    );
+    walk.undo();
+    assert!(walk.fires(0).is_empty());
 }

@@ -1,6 +1,7 @@
 //! `lockkeeper explain` for algorithms for shared memory: the header of the file, and runs on registers.
 
 use super::explain::{hanging, print_header};
+use super::run_text::{line_numbers, print_code};
 use crate::print_line;
 use lockkeeper_lab::checker::registers::{self, RegisterKind, Walk};
 use lockkeeper_lab::comparison::explain::Header;
@@ -25,6 +26,11 @@ pub fn explain(slug: &str) -> bool {
 }
 
 fn print_program(about: &About, checked: &registers::About) {
+    if let Ok(walk) = Walk::new(about.slug, 2, RegisterKind::Atomic, None) {
+        print_line!("\nPseudo-code\n");
+        print_code(&walk.listing().lines, &[]);
+        print_line!("\nIn brackets: the lines of the pseudo-code that a step of the runs below executes.");
+    }
     print_run(about.slug, RegisterKind::Atomic, "Two processes take steps in turn");
     if checked.weakest == RegisterKind::Safe {
         let title =
@@ -49,6 +55,7 @@ fn print_run(slug: &str, kind: RegisterKind, title: &str) {
     hanging("  at first  ", &initial.collect::<Vec<_>>().join(", "));
     walk.in_turn();
     for (number, step) in walk.story().iter().enumerate() {
-        hanging(&format!("  {:>6}.  ", number + 1), step);
+        let text = format!("{step}{}", line_numbers(walk.fires(number)));
+        hanging(&format!("  {:>6}.  ", number + 1), &text);
     }
 }

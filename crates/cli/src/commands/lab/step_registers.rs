@@ -1,6 +1,7 @@
 //! `lockkeeper step` for algorithms for shared registers: each step is one access, chosen by its key.
 
 use super::lab_error::LabError;
+use super::run_text::print_code;
 use super::step::{KEYS, Keys};
 use crate::print_line;
 use lockkeeper_lab::Error;
@@ -13,12 +14,15 @@ const MOST_STEPS: usize = 20_000;
 /// Lets the user choose each step of a run, and writes it to a file on request.
 pub fn drive(mut walk: Walk, save: &Path) -> Result<(), LabError> {
     let mut keys = Keys::new();
+    // Whether the whole pseudo-code is shown.
+    let mut code = false;
     loop {
         let choices = walk.choices();
-        show(&walk, &choices);
+        show(&walk, &choices, code);
         match keys.next() {
             None | Some('q') => return Ok(()),
             Some('u') => walk.undo(),
+            Some('p') => code = !code,
             Some('w') => {
                 std::fs::write(save, text(&walk)).map_err(Error::Trace)?;
                 print_line!("written to {}\n", save.display());
@@ -45,7 +49,7 @@ fn name(process: usize) -> String {
     format!("P{}", process + 1)
 }
 
-fn show(walk: &Walk, choices: &[Choice]) {
+fn show(walk: &Walk, choices: &[Choice], code: bool) {
     print_line!("── step {} {}", walk.story().len(), "─".repeat(60));
     for register in walk.registers() {
         let writers: Vec<String> = register.writers.into_iter().map(name).collect();
@@ -64,8 +68,16 @@ fn show(walk: &Walk, choices: &[Choice]) {
         .map(|(process, section)| format!("{} {section}", name(process)))
         .collect();
     print_line!("\n  {}", sections.join(" · "));
+    let fires = walk.story().len().checked_sub(1).map_or(&[][..], |last| walk.fires(last));
     if let Some(step) = walk.story().last() {
         print_line!("\n{step}");
+        for &line in fires.iter().filter(|_| !code) {
+            print_line!("  ▶ {}", walk.listing().lines[line].trim_start());
+        }
+    }
+    if code {
+        print_line!("");
+        print_code(&walk.listing().lines, fires);
     }
     if let Some(inside) = walk.inside_together() {
         let names: Vec<String> = inside.into_iter().map(name).collect();
@@ -79,5 +91,6 @@ fn show(walk: &Walk, choices: &[Choice]) {
     if choices.len() > KEYS.len() {
         print_line!("     … and {} more, for which there are no keys", choices.len() - KEYS.len());
     }
-    print_line!("  u undo   w write   q quit\n");
+    let shown = if code { "hide" } else { "show" };
+    print_line!("  u undo   p {shown} the pseudo-code   w write   q quit\n");
 }

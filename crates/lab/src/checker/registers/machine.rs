@@ -55,6 +55,8 @@ pub(super) trait Program: Sync {
     fn section(&self, at: Local) -> Section;
     /// A register's value as text.
     fn describe(&self, register: usize, value: u8) -> String;
+    /// The name of a line in the pseudo-code, by the program counter; `None` if there is no such line.
+    fn line_name(&self, line: u8) -> Option<&'static str>;
 }
 
 /// A register.
@@ -370,6 +372,16 @@ impl Machine {
             Section::Inside if writing => Section::Leaving,
             section => section,
         }
+    }
+
+    /// The line of the pseudo-code that a process executes next.
+    pub(super) fn line(&self, state: &State, process: usize) -> &'static str {
+        self.program.line_name(state.processes[process].at.line).expect("every line of a program has a name")
+    }
+
+    /// The names of the lines.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &'static str> {
+        (0..).map_while(|line| self.program.line_name(line))
     }
 
     /// All registers with their values, for display.

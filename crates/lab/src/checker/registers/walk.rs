@@ -5,6 +5,7 @@ use super::section::Section;
 use super::{About, RegisterKind, find, machine};
 use crate::Error;
 use crate::checker::{CheckSpec, ModelKind};
+use crate::pseudocode::Listing;
 
 /// A run of several processes, which grows by one step at a time.
 pub struct Walk {
@@ -14,6 +15,9 @@ pub struct Walk {
     states: Vec<State>,
     /// The sentence of each step.
     story: Vec<String>,
+    /// The name of the line that each step executes.
+    executed: Vec<&'static str>,
+    listing: Listing,
 }
 
 /// A possible next step.
@@ -51,7 +55,8 @@ impl Walk {
         let (about, tickets) = find(&spec)?;
         let machine = machine(about, &spec, tickets);
         let states = vec![machine.initial()];
-        Ok(Self { about, machine, states, story: Vec::new() })
+        let listing = Listing::of_program(about.mutant_of.unwrap_or(about.slug), machine.lines());
+        Ok(Self { about, machine, states, story: Vec::new(), executed: Vec::new(), listing })
     }
 
     /// The description of the algorithm.
@@ -86,6 +91,7 @@ impl Walk {
             return false;
         };
         self.story.push(self.machine.describe(self.state(), step));
+        self.executed.push(self.machine.line(self.state(), step.process));
         self.states.push(to);
         true
     }
@@ -93,6 +99,7 @@ impl Walk {
     /// Removes the last step.
     pub fn undo(&mut self) {
         if self.story.pop().is_some() {
+            self.executed.pop();
             self.states.pop();
         }
     }
@@ -100,6 +107,17 @@ impl Walk {
     /// The sentences of the steps so far.
     pub fn story(&self) -> &[String] {
         &self.story
+    }
+
+    /// The pseudo-code of the algorithm; of a mutant, that of the correct algorithm.
+    pub fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    /// The lines of the pseudo-code that a step has executed, counted from 0. Both steps of a write that is not atomic
+    /// execute the line of the write.
+    pub fn fires(&self, step: usize) -> &[usize] {
+        self.executed.get(step).map_or(&[], |line| self.listing.lines_of(line))
     }
 
     /// The section of each process.

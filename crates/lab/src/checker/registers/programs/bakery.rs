@@ -101,4 +101,18 @@ impl Program for Bakery {
     fn describe(&self, register: usize, value: u8) -> String {
         if register < self.processes { value.to_string() } else { truth(value) }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER if !self.choosing => "Highest",
+            REMAINDER => "Remainder",
+            HIGHEST => "Highest",
+            TICKET => "Ticket",
+            CHOSEN => "Chosen",
+            AWAIT_CHOSEN => "AwaitChosen",
+            AWAIT_TURN => "AwaitTurn",
+            INSIDE => "Inside",
+            _ => return None,
+        })
+    }
 }

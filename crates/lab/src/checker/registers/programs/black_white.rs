@@ -150,4 +150,22 @@ impl Program for BlackWhite {
             format!("{} {}", name(color(value)), number(value))
         }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            COLOR => "Color",
+            HIGHEST => "Highest",
+            TICKET => "Ticket",
+            CHOSEN => "Chosen",
+            AWAIT_CHOSEN => "AwaitChosen",
+            COMPARE => "Compare",
+            AWAIT_TURN => "AwaitTurn",
+            AWAIT_OTHER => "AwaitOther",
+            AWAIT_COLOR => "AwaitColor",
+            INSIDE => "Inside",
+            LEAVING => "Leaving",
+            _ => return None,
+        })
+    }
 }

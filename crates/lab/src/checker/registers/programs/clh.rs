@@ -79,4 +79,14 @@ impl Program for Clh {
     fn describe(&self, register: usize, value: u8) -> String {
         if register == self.tail() { format!("node {}", value + 1) } else { truth(value) }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            ENQUEUE => "Enqueue",
+            AWAIT_GRANT => "AwaitGrant",
+            INSIDE => "Inside",
+            _ => return None,
+        })
+    }
 }

@@ -94,4 +94,20 @@ impl Program for Dijkstra {
     fn describe(&self, register: usize, value: u8) -> String {
         if register == self.k() { format!("{}", value + 1) } else { truth(value) }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            LI1 => "Li1",
+            LI2 => "Li2",
+            LI3_K => "Li3K",
+            LI3_B => "Li3B",
+            TAKE_TURN => "TakeTurn",
+            LI4 => "Li4",
+            LOOK => "Look",
+            INSIDE => "Inside",
+            LEAVING => "Leaving",
+            _ => return None,
+        })
+    }
 }

@@ -129,4 +129,23 @@ impl Program for EisenbergMcGuire {
             _ => "active".into(),
         }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            TURN => "Turn",
+            AHEAD => "Ahead",
+            ACTIVE => "Active",
+            LOOK => "Look",
+            CHECK_TURN => "CheckTurn",
+            CHECK_IDLE => "CheckIdle",
+            AGAIN => "Again",
+            TAKE_TURN => "TakeTurn",
+            INSIDE => "Inside",
+            SUCCESSOR => "Successor",
+            PASS_TURN => "PassTurn",
+            LEAVING => "Leaving",
+            _ => return None,
+        })
+    }
 }

@@ -98,4 +98,17 @@ impl Program for Filter {
     fn describe(&self, register: usize, value: u8) -> String {
         if register < self.processes { value.to_string() } else { format!("P{}", value + 1) }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER if self.victim_first => "Victim",
+            REMAINDER => "Remainder",
+            LEVEL => "Level",
+            VICTIM => "Victim",
+            AWAIT_LEVEL => "AwaitLevel",
+            AWAIT_VICTIM => "AwaitVictim",
+            INSIDE => "Inside",
+            _ => return None,
+        })
+    }
 }

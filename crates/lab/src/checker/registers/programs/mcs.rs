@@ -113,4 +113,20 @@ impl Program for Mcs {
             _ => format!("P{value}"),
         }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            ENQUEUE => "Enqueue",
+            LOCK => "Lock",
+            LINK => "Link",
+            AWAIT_GRANT => "AwaitGrant",
+            INSIDE => "Inside",
+            EMPTY => "Empty",
+            CLEAR => "Clear",
+            AWAIT_LINK => "AwaitLink",
+            GRANT => "Grant",
+            _ => return None,
+        })
+    }
 }

@@ -115,4 +115,18 @@ impl Program for Peterson {
     fn describe(&self, register: usize, value: u8) -> String {
         if register < 2 * self.nodes() { truth(value) } else { format!("{}", value + 1) }
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER if self.turn_first => "Turn",
+            REMAINDER => "Remainder",
+            TURN => "Turn",
+            AWAIT_FLAG => "AwaitFlag",
+            AWAIT_TURN => "AwaitTurn",
+            FLAG => "Flag",
+            INSIDE => "Inside",
+            LEAVING => "Leaving",
+            _ => return None,
+        })
+    }
 }

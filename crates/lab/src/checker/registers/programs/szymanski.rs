@@ -113,4 +113,21 @@ impl Program for Szymanski {
     fn describe(&self, _register: usize, value: u8) -> String {
         value.to_string()
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            AWAIT_DOOR => "AwaitDoor",
+            IN_DOOR => "InDoor",
+            LOOK => "Look",
+            WAIT => "Wait",
+            AWAIT_CLOSED => "AwaitClosed",
+            CLOSE => "Close",
+            AWAIT_LOWER => "AwaitLower",
+            INSIDE => "Inside",
+            AWAIT_HIGHER => "AwaitHigher",
+            LEAVING => "Leaving",
+            _ => return None,
+        })
+    }
 }

@@ -69,4 +69,14 @@ impl Program for Ticket {
     fn describe(&self, _register: usize, value: u8) -> String {
         value.to_string()
     }
+
+    fn line_name(&self, line: u8) -> Option<&'static str> {
+        Some(match line {
+            REMAINDER => "Remainder",
+            COUNT => "Count",
+            AWAIT_TURN => "AwaitTurn",
+            INSIDE => "Inside",
+            _ => return None,
+        })
+    }
 }
