@@ -13,7 +13,7 @@ pub struct Campaign;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Elected(pub SiteId);
 
-/// A protocol by which the sites agree on a leader: the highest site that is up.
+/// A protocol by which the sites agree on a leader.
 ///
 /// A site starts a campaign on its own when its leader is suspected, or when it starts without knowing a leader.
 pub trait Election: Protocol<Input = Campaign, Output = Elected> + Configure {
@@ -27,6 +27,18 @@ pub trait Election: Protocol<Input = Campaign, Output = Elected> + Configure {
     /// The leader as far as this site knows; `None` while it knows none.
     fn leader(&self) -> Option<SiteId>;
 
+    /// The number of the leadership period that this site takes part in, where [any site](Winner::Any) may win: two
+    /// sites never become leader in the same term.
+    fn term(&self) -> u64 {
+        0
+    }
+
+    /// The state of this site when it restarts after a crash, made from its state before the crash. The default is that
+    /// of a site that has lost everything. A protocol whose paper keeps variables on stable storage overrides this.
+    fn restart(&self, me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
+        Self::start(me, setup, out)
+    }
+
     /// The cases for which papers and textbooks give the cost, with the messages counted by name.
     fn cases(sites: usize) -> Vec<Case>;
 }
@@ -38,8 +50,32 @@ pub struct Setup<O> {
     pub sites: usize,
     /// The leader that every site knows at the start.
     pub leader: Option<SiteId>,
+    /// The seed of the random choices; see [`choice`].
+    pub seed: u64,
     /// The algorithm's own options.
     pub options: O,
+}
+
+/// A random choice below `bound`: a function of the seed, the site and the number of the choice, by the mixing function
+/// of SplitMix64 (Steele, Lea and Flood, 2014). An algorithm that draws lots stays a pure state machine this way.
+pub fn choice(seed: u64, site: SiteId, number: u64, bound: u64) -> u64 {
+    let mix = |z: u64| {
+        let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    mix(mix(mix(seed) ^ site.index() as u64) ^ number) % bound.max(1)
+}
+
+/// The sites that an election may make the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Winner {
+    /// The highest site that is up.
+    Highest,
+    /// Any site, but only one in each [term](Election::term).
+    Any,
 }
 
 /// One case of the cost of an election. Delays are constant, and the previous leader was the highest site.
@@ -70,6 +106,10 @@ pub struct About {
     pub idea: &'static str,
     /// The assumptions under which it is correct.
     pub assumes: &'static str,
+    /// The sites that may win.
+    pub winner: Winner,
+    /// Whether it ends with one leader although sites crash. Tests crash sites where this is `true`.
+    pub survives_crashes: bool,
     /// The smallest number of messages, as a formula over N sites of which the highest is dead.
     pub best: &'static str,
     /// The largest number of messages, as a formula over the same N.

@@ -150,6 +150,9 @@ elections! {
     bully::Bully,
     ring_election::RingElection,
     chang_roberts::ChangRoberts,
+    hirschberg_sinclair::HirschbergSinclair,
+    itai_rodeh::ItaiRodeh,
+    raft::Raft,
 }
 
 /// The entry of the election of the given name.

@@ -112,7 +112,8 @@ struct Item {
 
 impl Item {
     fn is_shared(&self) -> bool {
-        ["Token", "Message", "Body", "Role", "Timer", "Rule", "Options"].contains(&self.name.as_str())
+        ["Token", "Message", "Body", "Lot", "Order", "Role", "Timer", "Rule", "Options"]
+            .contains(&self.name.as_str())
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Property {
     FirstComeFirstServed,
     /// Elections: a site that becomes leader is the highest site that is up.
     HighestLeads,
+    /// Elections in which any site may win: no two sites become leader in the same term.
+    OneLeader,
     /// Elections: when the system is at rest, every site that is up knows the same leader, and the leader is
     /// up.
     Agreement,
@@ -56,6 +58,7 @@ impl Property {
             Self::MessageBound => "more messages than the bound of the paper",
             Self::FirstComeFirstServed => "not first come, first served",
             Self::HighestLeads => "two leaders",
+            Self::OneLeader => "two leaders in one term",
             Self::Agreement => "no agreement",
             Self::Termination => "no end",
         }
@@ -73,6 +76,7 @@ impl Property {
             Self::MessageBound => "message bound",
             Self::FirstComeFirstServed => "first come, first served",
             Self::HighestLeads => "highest leads",
+            Self::OneLeader => "one leader",
             Self::Agreement => "agreement",
             Self::Termination => "termination",
         }

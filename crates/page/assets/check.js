@@ -17,6 +17,7 @@ const PROPERTIES = {
   timestamp_order: "timestamp order",
   message_bound: "message bound",
   highest_leads: "only the highest leads",
+  one_leader: "one leader in each term",
   agreement: "agreement",
   termination: "comes to rest",
 };

@@ -122,7 +122,7 @@ fn the_table_meets_every_formula() {
     let table = printed(&output);
     assert!(output.status.success() && table.contains("N²−N−1") && !table.contains('≠'), "{table}");
     let (_, rows) = json("compare --elections --sites 7 --json");
-    assert_eq!(rows.as_array().map(Vec::len), Some(8));
+    assert_eq!(rows.as_array().map(Vec::len), Some(13));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn algorithms_lists_elections_as_a_family() {
     let (_, all) = json("algorithms --json");
     let of_family =
         |family: &str| all.as_array().unwrap().iter().filter(|about| about["family"] == family).count();
-    assert_eq!(of_family("election"), 3);
+    assert_eq!(of_family("election"), 6);
     assert!(["coordinator", "permission", "token", "quorum"].into_iter().all(|family| of_family(family) > 0));
     assert!(printed(&lockkeeper("algorithms")).contains("chang-roberts"));
 }

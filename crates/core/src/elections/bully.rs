@@ -20,7 +20,7 @@
 //! answered may have died since. A site that announces itself although it got OK makes a second leader. An ELECTION
 //! that was sent before COORDINATOR arrived must not make a leader that has just announced itself do so again.
 
-use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
+use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, Winner, take_timeout};
 use crate::settings::{OptionsError, Settings};
 use crate::{
     Campaign, Configure, Elected, Election, Field, MessageKind, MessageKinds, Out, Protocol, SiteId,
@@ -242,6 +242,8 @@ impl Election for Bully {
         idea: "A site that suspects the leader asks all higher sites; one that gets no answer is the highest \
                and announces itself.",
         assumes: "messages and their handling take bounded time and nothing is lost; channels in any order",
+        winner: Winner::Highest,
+        survives_crashes: true,
         best: "1 ELECTION to the dead leader + N−2 COORDINATOR = N−1, started by the next highest; N−2 in books that \
                count COORDINATOR alone",
         worst: "N(N−1)/2 ELECTION + (N−1)(N−2)/2 OK + N−2 COORDINATOR = N²−N−1, started by the lowest",

@@ -20,7 +20,7 @@
 //! that would have to send it to its owner notices, stops it and starts the next round.
 
 use super::relay::{Direction, Overdue, Relay, RingMessage, UNKNOWN};
-use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
+use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, Winner, take_timeout};
 use crate::mutex::list;
 use crate::settings::{OptionsError, Setting, Settings};
 use crate::{
@@ -266,6 +266,8 @@ impl Election for ChangRoberts {
                returns to its owner.",
         assumes: "each site knows the order of the ring; an acknowledgement within the timeout unless a site \
                   is dead; channels in any order",
+        winner: Winner::Highest,
+        survives_crashes: true,
         best: "N ELECTION + N COORDINATOR = 2N, started by the next highest; beside them the ACKs",
         worst: "one initiator: 2N−2 ELECTION + N COORDINATOR = 3N−2; all at once, numbers falling: N(N+1)/2 + N",
         crash: "a dead successor is skipped; the number of a dead candidate is stopped by its predecessor, \

@@ -106,12 +106,12 @@ impl Elector {
     ) -> (Self, Option<SiteId>) {
         match choice {
             Choice::Bully => {
-                let setup = Setup { sites: processes, leader, options: Default::default() };
+                let setup = Setup { sites: processes, leader, seed: 0, options: Default::default() };
                 let (site, elected) = step(out, |inner| Bully::start(me, &setup, inner));
                 (Self::Bully(site), elected)
             }
             Choice::Ring => {
-                let setup = Setup { sites: processes, leader, options: Default::default() };
+                let setup = Setup { sites: processes, leader, seed: 0, options: Default::default() };
                 let (site, elected) = step(out, |inner| RingElection::start(me, &setup, inner));
                 (Self::Ring(site), elected)
             }

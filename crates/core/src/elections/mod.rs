@@ -3,5 +3,8 @@
 pub mod bully;
 pub mod chang_roberts;
 pub mod elector;
+pub mod hirschberg_sinclair;
+pub mod itai_rodeh;
+pub mod raft;
 pub mod relay;
 pub mod ring_election;

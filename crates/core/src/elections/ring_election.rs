@@ -22,7 +22,7 @@
 //! went round later.
 
 use super::relay::{Direction, Overdue, Relay, RingMessage, UNKNOWN};
-use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
+use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, Winner, take_timeout};
 use crate::mutex::list;
 use crate::settings::{OptionsError, Settings};
 use crate::{
@@ -259,6 +259,8 @@ impl Election for RingElection {
                round as well.",
         assumes: "each site knows the order of the ring; an acknowledgement within the timeout unless a site \
                   is dead; channels in any order",
+        winner: Winner::Highest,
+        survives_crashes: true,
         best: "N ELECTION + N COORDINATOR = 2N for each initiator, and 2(N−1) ACK",
         worst: "the same",
         crash: "a dead successor is skipped; a message whose initiator died is stopped by the next site that \

@@ -56,7 +56,9 @@ impl ModelKind {
                 Property::TimestampOrder,
                 Property::MessageBound,
             ],
-            Self::Election => &[Property::HighestLeads, Property::Agreement, Property::Termination],
+            Self::Election => {
+                &[Property::HighestLeads, Property::OneLeader, Property::Agreement, Property::Termination]
+            }
             Self::Registers => &[
                 Property::MutualExclusion,
                 Property::NoDeadlock,

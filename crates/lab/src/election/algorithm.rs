@@ -49,7 +49,22 @@ pub trait ConfiguredElection: Send + Sync {
     fn algorithm(&self) -> &'static dyn ElectionAlgorithm;
 
     /// A site that starts, and knows the leader or none; see [`Election::start`].
-    fn start(&self, me: SiteId, sites: usize, leader: Option<SiteId>) -> (Arc<dyn Voter>, Actions<Elected>);
+    fn start(
+        &self,
+        me: SiteId,
+        sites: usize,
+        leader: Option<SiteId>,
+        seed: u64,
+    ) -> (Arc<dyn Voter>, Actions<Elected>);
+
+    /// A site that restarts, from its state at the crash; see [`Election::restart`].
+    fn restart(
+        &self,
+        crashed: &dyn Voter,
+        me: SiteId,
+        sites: usize,
+        seed: u64,
+    ) -> (Arc<dyn Voter>, Actions<Elected>);
 }
 
 /// The state of one site of an election. It never changes: a step makes a new one.
@@ -65,6 +80,9 @@ pub trait Voter: Any + Send + Sync {
 
     /// The leader as far as this site knows; see [`Election::leader`].
     fn leader(&self) -> Option<SiteId>;
+
+    /// The number of the leadership period; see [`Election::term`].
+    fn term(&self) -> u64;
 
     /// The state under the paper's names; see [`Protocol::fields`].
     fn fields(&self) -> Vec<Field>;
@@ -157,10 +175,31 @@ impl<E: Election> ConfiguredElection for WithOptions<E> {
         of::<E>()
     }
 
-    fn start(&self, me: SiteId, sites: usize, leader: Option<SiteId>) -> (Arc<dyn Voter>, Actions<Elected>) {
-        let setup = Setup { sites, leader, options: self.0.clone() };
+    fn start(
+        &self,
+        me: SiteId,
+        sites: usize,
+        leader: Option<SiteId>,
+        seed: u64,
+    ) -> (Arc<dyn Voter>, Actions<Elected>) {
+        let setup = Setup { sites, leader, seed, options: self.0.clone() };
         let mut out = Out::new(sites);
         let site = Site::new(me, &mut out, |out| E::start(me, &setup, out));
+        (Arc::new(site), actions(&mut out))
+    }
+
+    fn restart(
+        &self,
+        crashed: &dyn Voter,
+        me: SiteId,
+        sites: usize,
+        seed: u64,
+    ) -> (Arc<dyn Voter>, Actions<Elected>) {
+        let crashed: &dyn Any = crashed;
+        let crashed: &Site<E> = crashed.downcast_ref().expect("all sites run the same election");
+        let setup = Setup { sites, leader: None, seed, options: self.0.clone() };
+        let mut out = Out::new(sites);
+        let site = Site::new(me, &mut out, |out| crashed.protocol().restart(me, &setup, out));
         (Arc::new(site), actions(&mut out))
     }
 }
@@ -182,6 +221,10 @@ impl<E: Election> Voter for Site<E> {
 
     fn leader(&self) -> Option<SiteId> {
         self.protocol().leader()
+    }
+
+    fn term(&self) -> u64 {
+        self.protocol().term()
     }
 
     fn fields(&self) -> Vec<Field> {

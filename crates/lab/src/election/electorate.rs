@@ -4,6 +4,8 @@
 
 use super::algorithm::{ConfiguredElection, Voter};
 use crate::algorithm::{Actions, Event};
+use crate::property::Property;
+use lockkeeper_core::election::Winner;
 use lockkeeper_core::{Campaign, Elected, SiteId};
 use std::error::Error;
 use std::fmt;
@@ -14,14 +16,23 @@ use std::sync::Arc;
 pub struct Electorate {
     pub(super) sites: Vec<Arc<dyn Voter>>,
     pub(super) up: Vec<bool>,
+    /// The leader of each term so far, where any site may win; otherwise empty.
+    pub(super) leaders: Vec<(u64, SiteId)>,
+    pub(super) winner: Winner,
+    /// The seed of the sites' random choices.
+    pub(super) seed: u64,
 }
 
 impl Electorate {
     /// All sites are up and know the highest one as the leader.
-    pub fn new(election: &dyn ConfiguredElection, sites: usize) -> Self {
+    pub fn new(election: &dyn ConfiguredElection, sites: usize, seed: u64) -> Self {
         let leader = SiteId::all(sites).next_back();
-        let start = |id| election.start(id, sites, leader).0;
-        Self { sites: SiteId::all(sites).map(start).collect(), up: vec![true; sites] }
+        let start = |id| election.start(id, sites, leader, seed).0;
+        let winner = election.algorithm().about().winner;
+        let sites: Vec<_> = SiteId::all(sites).map(start).collect();
+        let first =
+            leader.filter(|_| winner == Winner::Any).map(|leader| (sites[leader.index()].term(), leader));
+        Self { up: vec![true; sites.len()], sites, leaders: first.into_iter().collect(), winner, seed }
     }
 
     /// Number of sites, up or not.
@@ -66,19 +77,40 @@ impl Electorate {
         self.up[site.index()] = false;
     }
 
-    /// A crashed site starts again with an initial state and does not know the leader.
+    /// A crashed site starts again and does not know the leader. It has what the paper keeps on stable storage.
     pub fn restart(&mut self, election: &dyn ConfiguredElection, id: SiteId) -> Actions<Elected> {
-        let (site, actions) = election.start(id, self.len(), None);
+        let (site, actions) = election.restart(self.state(id), id, self.len(), self.seed);
         self.sites[id.index()] = site;
         self.up[id.index()] = true;
         actions
     }
 
-    /// The violation in a step of a site: it becomes leader although a higher site is up.
-    pub fn leader_violation(&self, site: SiteId, actions: &Actions<Elected>) -> Option<String> {
-        let leads = actions.outputs.contains(&Elected(site));
-        let highest = self.live().next_back().filter(|&highest| leads && highest > site)?;
-        Some(format!("{site} comes to lead although {highest} is up"))
+    /// The violation in a step of a site: it becomes leader although a higher site is up; or, where any site may win,
+    /// although another site has led in the same term.
+    pub fn leader_violation(
+        &mut self,
+        site: SiteId,
+        actions: &Actions<Elected>,
+    ) -> Option<(Property, String)> {
+        if !actions.outputs.contains(&Elected(site)) {
+            return None;
+        }
+        match self.winner {
+            Winner::Highest => {
+                let highest = self.live().next_back().filter(|&highest| highest > site)?;
+                Some((Property::HighestLeads, format!("{site} comes to lead although {highest} is up")))
+            }
+            Winner::Any => {
+                let term = self.state(site).term();
+                let other = self.leaders.iter().find(|(led, leader)| *led == term && *leader != site);
+                let wrong =
+                    other.map(|(_, other)| format!("{site} comes to lead in term {term}, as {other} did"));
+                self.leaders.push((term, site));
+                self.leaders.sort_unstable();
+                self.leaders.dedup();
+                wrong.map(|wrong| (Property::OneLeader, wrong))
+            }
+        }
     }
 
     /// The leader, if all sites that are up agree on it and it is up.

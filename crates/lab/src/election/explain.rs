@@ -31,17 +31,24 @@ pub fn explain(slug: &str) -> Result<Option<Explanation>, Error> {
     let messages = algorithm.kinds().iter().map(|kind| kind.name).collect();
     let rules = (0..).map_while(|index| algorithm.rule(index)).collect();
     let (about, header) = (entry.about, Header::parse(entry.source));
-    Ok(Some(Explanation { about, header, messages, rules, run: annotated_run(slug)? }))
+    Ok(Some(Explanation {
+        about,
+        header,
+        messages,
+        rules,
+        run: annotated_run(slug, about.survives_crashes)?,
+    }))
 }
 
-/// Four sites; the leader crashes, and the lowest site detects it.
-fn annotated_run(slug: &str) -> Result<AnnotatedRun, Error> {
+/// Four sites; the leader crashes, if the election survives that, and the lowest site starts an election.
+fn annotated_run(slug: &str, survives_crashes: bool) -> Result<AnnotatedRun, Error> {
     let mut spec = ElectionSpec::new(slug, 4);
-    spec.system.script.push(Scripted { at: Time::UNIT, action: Action::Crash(SiteId::new(3)) });
     spec.initiators.push((SiteId::new(0), Time::UNIT));
-    AnnotatedRun::of(
-        "The leader dies, and the lowest of four sites notices".into(),
-        String::new(),
-        &RunSpec::Election(spec),
-    )
+    let title = if survives_crashes {
+        spec.system.script.push(Scripted { at: Time::UNIT, action: Action::Crash(SiteId::new(3)) });
+        "The leader dies, and the lowest of four sites notices"
+    } else {
+        "The lowest of four sites starts an election"
+    };
+    AnnotatedRun::of(title.into(), String::new(), &RunSpec::Election(spec))
 }

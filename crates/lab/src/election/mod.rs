@@ -113,5 +113,5 @@ fn configure(
 }
 
 fn report(spec: &ElectionSpec, election: &dyn ConfiguredElection, seed: u64, runs: Vec<Run>) -> Report {
-    Report::new(spec, seed, election.algorithm().kinds(), runs)
+    Report::new(spec, seed, election.algorithm(), runs)
 }

@@ -14,6 +14,7 @@ use crate::checker::{self, CheckReport, CheckSpec, Fault, ModelKind, SearchProgr
 use crate::property::Property;
 use crate::simulator::runner::Error;
 use crate::usage::UsageError;
+use lockkeeper_core::election::Winner;
 use lockkeeper_core::settings::Settings;
 use lockkeeper_core::{MessageKind, SiteId};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,9 +59,12 @@ fn explore(
         only: spec.only,
         rested: rested.clone(),
     };
-    let report = |progress| CheckReport {
-        fifo: Some(bounds.fifo),
-        ..CheckReport::new(spec, ModelKind::Election, system(&bounds), progress)
+    let unclaimed = unclaimed(election.algorithm().about().winner);
+    let report = |progress| {
+        let mut report = CheckReport::new(spec, ModelKind::Election, system(&bounds), progress);
+        report.fifo = Some(bounds.fifo);
+        report.properties.remove(&unclaimed);
+        report
     };
     let mut report = checker::explore(spec, false, model, report, go_on);
     report.counterexample = report.counterexample.map(|found| found.replayed_election(spec, bounds.fifo));
@@ -68,6 +72,14 @@ fn explore(
         report.never_fired.push("the system comes to rest".into());
     }
     report
+}
+
+/// The property that an election with this winner does not claim.
+pub(super) fn unclaimed(winner: Winner) -> Property {
+    match winner {
+        Winner::Highest => Property::OneLeader,
+        Winner::Any => Property::HighestLeads,
+    }
 }
 
 /// The system in words: `3 sites, 1 initiator, at most 1 crash, FIFO channels, timeouts as the papers assume`.
@@ -204,6 +216,7 @@ struct Rest {
     crashes_left: u8,
     apart: Vec<SiteId>,
     opening: bool,
+    leaders: Vec<(u64, SiteId)>,
 }
 
 impl ElectionModel {
@@ -242,6 +255,7 @@ impl ElectionModel {
             crashes_left: state.crashes_left,
             apart: state.apart.clone(),
             opening,
+            leaders: state.electorate.leaders.clone(),
         };
         row.push(tables.rests.number(rest));
     }
@@ -261,7 +275,13 @@ impl ElectionModel {
             under_way.extend(messages.iter().map(|message| (from, to, message.clone())));
         }
         let state = State {
-            electorate: Electorate { sites: protocols, up: rest.up },
+            electorate: Electorate {
+                sites: protocols,
+                up: rest.up,
+                leaders: rest.leaders,
+                winner: self.start.electorate.winner,
+                seed: self.start.electorate.seed,
+            },
             under_way,
             armed: rest.armed,
             content: rest.content,
@@ -279,7 +299,7 @@ impl ElectionModel {
         let mut next = Vec::new();
         let violation = |property, what| Violation { property, sites: Vec::new(), what };
         for (index, to) in state.successors(opening, &self.bounds, self.kinds).into_iter().enumerate() {
-            let wrong = to.wrong.filter(|_| self.checks(Property::HighestLeads));
+            let wrong = to.wrong.filter(|(property, _)| self.checks(*property));
             // A crash, or an election that a site starts spontaneously, need not follow any event.
             let fair_action = match &to.events[..] {
                 [event] => event.fair_action(self.bounds.fifo),
@@ -290,7 +310,7 @@ impl ElectionModel {
                 action: Order { index, fair_action },
                 state: &next,
                 tallies: &[],
-                violation: wrong.map(|what| violation(Property::HighestLeads, what)),
+                violation: wrong.map(|(property, what)| violation(property, what)),
                 beyond: false,
             });
         }

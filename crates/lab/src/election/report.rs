@@ -1,10 +1,11 @@
 //! The report of simulated elections.
 
 use super::ElectionSpec;
+use super::algorithm::ElectionAlgorithm;
 use crate::algorithm::Message;
 use crate::property::Property;
 use crate::simulator::time::Time;
-use lockkeeper_core::{MessageKind, SiteId};
+use lockkeeper_core::SiteId;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -160,8 +161,10 @@ pub struct Report {
 /// The verdicts on the properties, over all runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Properties {
-    /// `held` or `violated`.
+    /// `held`, `violated`, or `not claimed` where any site may win.
     pub highest_leads: &'static str,
+    /// `held`, `violated`, or `not claimed` where only the highest site may win.
+    pub one_leader: &'static str,
     /// `held` or `violated`.
     pub agreement: &'static str,
     /// `held` or `violated`.
@@ -181,7 +184,14 @@ pub struct Found {
 }
 
 impl Report {
-    pub(super) fn new(spec: &ElectionSpec, seed: u64, kinds: &[MessageKind], runs: Vec<Run>) -> Self {
+    pub(super) fn new(
+        spec: &ElectionSpec,
+        seed: u64,
+        election: &dyn ElectionAlgorithm,
+        runs: Vec<Run>,
+    ) -> Self {
+        let kinds = election.kinds();
+        let unclaimed = super::model::unclaimed(election.about().winner);
         let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum();
         let by_kind = |kind: usize| runs.iter().map(|run| run.by_kind[kind]).sum::<u64>();
         let held = |property| {
@@ -189,6 +199,7 @@ impl Report {
                 runs.iter().flat_map(|run| &run.violations).any(|violation| violation.property == property);
             if broke { "violated" } else { "held" }
         };
+        let claimed = |property| if property == unclaimed { "not claimed" } else { held(property) };
         let times: Vec<f64> = runs.iter().filter_map(Run::time_to_agreement).map(Time::as_t).collect();
         let mut leaders = BTreeMap::new();
         for leader in runs.iter().filter_map(|run| run.leader) {
@@ -215,7 +226,8 @@ impl Report {
             time_to_agreement: (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64),
             leaders,
             properties: Properties {
-                highest_leads: held(Property::HighestLeads),
+                highest_leads: claimed(Property::HighestLeads),
+                one_leader: claimed(Property::OneLeader),
                 agreement: held(Property::Agreement),
                 termination: held(Property::Termination),
             },

@@ -97,7 +97,7 @@ impl<'a> Sim<'a> {
     ) -> Self {
         let sites = spec.system.sites;
         let mut sim = Self {
-            electorate: Electorate::new(election, sites),
+            electorate: Electorate::new(election, sites, seed),
             election,
             script: spec.system.whole_script(),
             network: Network::new(&spec.system.network, seed),
@@ -330,8 +330,8 @@ impl<'a> Sim<'a> {
 
     /// Carries out the actions of a step.
     fn settle(&mut self, site: SiteId, actions: Actions<Elected>) {
-        if let Some(what) = self.electorate.leader_violation(site, &actions) {
-            self.violate(Property::HighestLeads, what);
+        if let Some((property, what)) = self.electorate.leader_violation(site, &actions) {
+            self.violate(property, what);
         }
         self.measure_agreement(!actions.sends.is_empty());
         let mut stamp = None;

@@ -17,6 +17,7 @@
 use super::algorithm::ConfiguredElection;
 use super::electorate::Electorate;
 use crate::algorithm::{self, Actions, Message, Timer};
+use crate::property::Property;
 use foldhash::fast::FixedState;
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{Campaign, Elected, MessageKind, SiteId};
@@ -120,7 +121,7 @@ impl Event {
 impl State {
     pub(super) fn new(election: &dyn ConfiguredElection, bounds: &Bounds) -> Self {
         Self {
-            electorate: Electorate::new(election, bounds.sites),
+            electorate: Electorate::new(election, bounds.sites, 0),
             under_way: Vec::new(),
             armed: Vec::new(),
             content: SiteId::all(bounds.sites).collect(),
@@ -185,7 +186,7 @@ impl State {
     }
 
     /// Takes a step; returns its site and the violation in it, if there is one.
-    fn step(&mut self, event: Event, fifo: bool) -> (SiteId, Option<String>) {
+    fn step(&mut self, event: Event, fifo: bool) -> (SiteId, Option<(Property, String)>) {
         use algorithm::Event as Cause;
         let (site, cause) = match event {
             Event::Campaign(site) => {
@@ -273,7 +274,7 @@ pub(super) struct Successor {
     /// The events that lead to the state.
     pub(super) events: Vec<Event>,
     /// The violation in the last of them, if there is one.
-    pub(super) wrong: Option<String>,
+    pub(super) wrong: Option<(Property, String)>,
     /// Whether no site has reacted to an event yet.
     pub(super) opening: bool,
 }

@@ -63,6 +63,9 @@ figures! {
     "ring-election-concurrent-initiators",
     "ring-election-crash-during-election",
     "chang-roberts-two-candidates",
+    "hirschberg-sinclair-phases",
+    "itai-rodeh-draws-again",
+    "raft-split-vote",
 }
 
 /// The figure of the given name.

@@ -12,7 +12,7 @@ const SITES: [usize; 6] = [3, 4, 5, 7, 16, 33];
 #[test]
 fn every_case_of_every_election_has_the_cost_of_its_formula() {
     let rows = costs(None, &SITES).unwrap();
-    assert_eq!(rows.len(), SITES.len() * (3 + 2 + 3));
+    assert_eq!(rows.len(), SITES.len() * (3 + 2 + 3 + 2 + 1 + 2));
     for row in rows {
         assert!(row.is_exact(), "{row:?}");
     }

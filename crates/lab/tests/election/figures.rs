@@ -26,6 +26,9 @@ fn figures_end_as_their_titles_say() {
         ("ring-election-concurrent-initiators", "S4 leads; 36 messages"),
         ("ring-election-crash-during-election", "S3 leads; 33 messages"),
         ("chang-roberts-two-candidates", "S4 leads; 24 messages"),
+        ("itai-rodeh-draws-again", "S1 leads; 25 messages"),
+        ("raft-split-vote", "S1 leads; 25 messages"),
+        ("hirschberg-sinclair-phases", "S5 leads; 51 messages"),
     ] {
         let recording = played(&Scenario::open(name).unwrap());
         assert_eq!(recording.summary, summary, "{name}");

@@ -3,6 +3,8 @@
 mod costs;
 mod every_run;
 mod figures;
+mod raft;
+mod rings;
 mod runs;
 mod variants;
 

@@ -67,11 +67,15 @@ fn print_report(report: &Report) {
             if leaders.is_empty() { "nobody".into() } else { leaders.join(", ") + " runs" }
         );
     }
+    let properties = &report.properties;
+    let (claim, verdict) = match properties.highest_leads {
+        "not claimed" => ("one leader in each term", properties.one_leader),
+        verdict => ("only the highest leads", verdict),
+    };
     print_line!(
-        "properties  only the highest leads {}, agreement {}, comes to rest {}",
-        report.properties.highest_leads,
-        report.properties.agreement,
-        report.properties.termination
+        "properties  {claim} {verdict}, agreement {}, comes to rest {}",
+        properties.agreement,
+        properties.termination
     );
     print_line!("{} events in {} T of virtual time", report.events, report.virtual_time);
 }

@@ -45,8 +45,8 @@ pub struct Sim {
     /// The algorithm; 'lockkeeper algorithms' lists them.
     #[arg(long, short, required_unless_present_any = ["scenario", "election"])]
     algorithm: Option<String>,
-    /// An election in place of a mutual exclusion algorithm: bully, ring-election or chang-roberts. At the start, the
-    /// highest site is the leader.
+    /// An election in place of a mutual exclusion algorithm: bully, ring-election, chang-roberts, hirschberg-sinclair,
+    /// itai-rodeh or raft. At the start, the highest site is the leader.
     #[arg(long, conflicts_with_all = ["algorithm", "scenario"])]
     election: Option<String>,
     /// A site that notices the failure of the leader; without a time, at the first crash. Sites also start an
