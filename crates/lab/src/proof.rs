@@ -62,6 +62,9 @@ sketches! {
     "bully": "bully";
     "ring-election": "ring-election";
     "chang-roberts": "chang-roberts";
+    "hirschberg-sinclair": "hirschberg-sinclair";
+    "itai-rodeh": "itai-rodeh";
+    "raft": "raft";
     "dijkstra": "dijkstra";
     "eisenberg-mcguire": "eisenberg-mcguire";
     "bakery": "bakery";
