@@ -157,7 +157,7 @@ impl Drawing<'_> {
         let colour = if verdict.is_consistent() { "#009e73" } else { WRONG };
         let place = |site: SiteId| {
             let own = self.history.events.iter().enumerate().filter(|(_, event)| event.site == site);
-            let last = own.filter(|(place, _)| cut.contains(self.history, *place)).last();
+            let last = own.rev().find(|(place, _)| cut.contains(self.history, *place));
             last.map_or(LEFT, |(place, _)| self.x(place) + self.step * 0.45)
         };
         let all: Vec<SiteId> = SiteId::all(cut.events.len()).collect();

@@ -13,6 +13,9 @@ use std::io;
 /// The most events of a history.
 pub const MOST_EVENTS: usize = 1_000;
 
+/// Two events, by their places in [`History::events`].
+pub type Pair = (usize, usize);
+
 /// An event of a run.
 #[derive(Clone, Debug)]
 pub struct Event {
@@ -217,7 +220,7 @@ impl History {
     }
 
     /// The pairs of events that are ordered, and those that are concurrent; each pair once, the first event first.
-    pub fn pairs(&self) -> (Vec<(usize, usize)>, Vec<(usize, usize)>) {
+    pub fn pairs(&self) -> (Vec<Pair>, Vec<Pair>) {
         let all = (0..self.events.len()).flat_map(|other| (0..other).map(move |one| (one, other)));
         all.partition(|&(one, other)| self.happened_before(one, other))
     }

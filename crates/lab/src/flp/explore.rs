@@ -260,31 +260,23 @@ impl<P: Protocol> Graph<P> {
 
     /// The same, as the places of the events in the buffers.
     fn detour(&self, start: usize, event: EventOf<P>) -> Option<Vec<usize>> {
-        // A node of the search: a configuration, the event in its rounds, and the step that led to it.
-        let mut nodes = vec![(start, event, None)];
+        // A node of the search is a configuration with the event in its rounds; for each node, the step that led to it.
+        let mut nodes = vec![(start, event)];
+        let mut steps: Vec<SearchStep> = vec![None];
         let mut seen = BTreeSet::from([(start, event)]);
         let mut waiting = VecDeque::from([0]);
-        let path_to = |nodes: &[(usize, EventOf<P>, Option<(usize, usize)>)], mut at: usize| {
-            let mut path = Vec::new();
-            while let Some((before, place)) = nodes[at].2 {
-                path.push(place);
-                at = before;
-            }
-            path.reverse();
-            path
-        };
         while let Some(at) = waiting.pop_front() {
-            let (number, event, _) = nodes[at];
+            let (number, event) = nodes[at];
             let taken = self.edges[number].iter().position(|edge| edge.event == event);
             let Some(taken) = taken else {
                 // The message is stale here: its receipt changes nothing.
                 if self.valence[number] == Valence::Bivalent {
-                    return Some(path_to(&nodes, at));
+                    return Some(path_to(&steps, at));
                 }
                 continue;
             };
             if self.valence[self.edges[number][taken].to] == Valence::Bivalent {
-                let mut path = path_to(&nodes, at);
+                let mut path = path_to(&steps, at);
                 path.push(taken);
                 return Some(path);
             }
@@ -292,7 +284,8 @@ impl<P: Protocol> Graph<P> {
                 let event = rebased_event(&self.protocol, event, edge.rounds);
                 // From a univalent configuration, no bivalent one can be reached.
                 if self.valence[edge.to] == Valence::Bivalent && seen.insert((edge.to, event)) {
-                    nodes.push((edge.to, event, Some((at, place))));
+                    nodes.push((edge.to, event));
+                    steps.push(Some((at, place)));
                     waiting.push_back(nodes.len() - 1);
                 }
             }
@@ -338,6 +331,21 @@ impl<P: Protocol> Graph<P> {
         }
         None
     }
+}
+
+/// The step of a search that led to a node: the node before, and the place of the event in its buffer. The first node has
+/// none.
+type SearchStep = Option<(usize, usize)>;
+
+/// The places of the events that led to a node.
+fn path_to(steps: &[SearchStep], mut at: usize) -> Vec<usize> {
+    let mut path = Vec::new();
+    while let Some((before, place)) = steps[at] {
+        path.push(place);
+        at = before;
+    }
+    path.reverse();
+    path
 }
 
 /// Calls `reach` for every configuration from which a goal can be reached by steps of processes that `moves` allows.

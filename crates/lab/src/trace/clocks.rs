@@ -46,18 +46,21 @@ impl Clocks {
 
     /// The receipt of a message that was sent with these clocks.
     pub fn receive(&mut self, site: SiteId, lamport: u64, vector: &[u32]) {
-        let own = &mut self.lamport[site.index()];
-        let components = self.vector[site.index()].iter_mut().zip(vector).enumerate();
+        let own_lamport = &mut self.lamport[site.index()];
+        let own_vector = &mut self.vector[site.index()];
         match self.update {
             ClockUpdate::Maximum => {
-                *own = lamport.max(*own);
-                components.for_each(|(_, (mine, theirs))| *mine = (*theirs).max(*mine));
+                *own_lamport = lamport.max(*own_lamport);
+                for (mine, theirs) in own_vector.iter_mut().zip(vector) {
+                    *mine = (*theirs).max(*mine);
+                }
             }
             ClockUpdate::TakesOver => {
-                *own = lamport;
+                *own_lamport = lamport;
                 // A process always counts its own events.
-                let others = components.filter(|(place, _)| *place != site.index());
-                others.for_each(|(_, (mine, theirs))| *mine = *theirs);
+                let events = own_vector[site.index()];
+                own_vector.copy_from_slice(vector);
+                own_vector[site.index()] = events;
             }
             ClockUpdate::Ignores => {}
         }

@@ -60,12 +60,9 @@ fn closure(history: &History) -> Vec<Vec<bool>> {
         message.received.iter().for_each(|received| before[message.sent][*received] = true);
     }
     for middle in 0..events {
-        for one in 0..events {
-            if before[one][middle] {
-                for other in 0..events {
-                    before[one][other] |= before[middle][other];
-                }
-            }
+        let later = before[middle].clone();
+        for row in before.iter_mut().filter(|row| row[middle]) {
+            row.iter_mut().zip(&later).for_each(|(mine, theirs)| *mine |= theirs);
         }
     }
     before
