@@ -8,6 +8,7 @@ import { h, put } from "./dom.js";
 import { DriveTab } from "./drive.js";
 import { FiguresTab } from "./figures.js";
 import { GalleryTab } from "./gallery.js";
+import { LessonsTab } from "./lessons.js";
 import { Player } from "./player.js";
 import { QuizTab } from "./quiz.js";
 import { RunTab } from "./run.js";
@@ -20,6 +21,7 @@ const TABS = [
   ["compare", "Compare"],
   ["check", "Check"],
   ["quiz", "Quiz"],
+  ["lessons", "Lessons"],
 ];
 const HINT = [
   "Press space to play, ← and → to step; scroll to zoom, drag to pan. Every site's state is below the diagram.",
@@ -69,6 +71,7 @@ class Page {
       compare: new CompareTab(known, byId("wide")),
       check: new CheckTab(known, player),
       quiz: new QuizTab(player),
+      lessons: new LessonsTab(known, byId("wide")),
     };
     this.buttons = TABS.map(([name, title]) =>
       h(
@@ -112,8 +115,10 @@ class Page {
       // On a phone the bar of tabs is wider than the screen.
       if (known === tab) this.buttons[place].scrollIntoView({ block: "nearest", inline: "center" });
     });
-    byId("wide").hidden = tab !== "compare";
-    byId("stage").hidden = tab === "compare";
+    // These tabs show tables and texts in place of a run.
+    const wide = ["compare", "lessons"].includes(tab);
+    byId("wide").hidden = !wide;
+    byId("stage").hidden = wide;
     put(byId("panel"), this.tabs[tab].element);
     document.body.dataset.tab = tab;
     try {

@@ -38,6 +38,7 @@ files! {
     "check.js": SCRIPT,
     "compare.js": SCRIPT,
     "quiz.js": SCRIPT,
+    "lessons.js": SCRIPT,
     "menus.js": SCRIPT,
     "share.js": SCRIPT,
     "lecture.js": SCRIPT,

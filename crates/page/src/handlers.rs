@@ -1,6 +1,7 @@
 //! The handlers of the page's HTTP requests.
 
 use crate::jobs::{Jobs, Refusal};
+use crate::lessons::{CausalityRequest, FlpRequest};
 use crate::requests::{
     self, AnswerRequest, CheckRequest, CompareRequest, PlayRequest, QuestionRequest, RequestError, RunRequest,
 };
@@ -138,6 +139,23 @@ pub async fn grade(
 ) -> Result<Json<Grade>, Refusal> {
     let request = parsed(body)?;
     let run = move |_: &Progress| request.grade();
+    Ok(Json(jobs.run(requests::RUN_TIME, run).await?))
+}
+
+/// The lesson on the impossibility of consensus.
+pub async fn flp(State(jobs): State<Jobs>, body: RequestBody<FlpRequest>) -> Result<Json<Value>, Refusal> {
+    let request = parsed(body)?;
+    let run = move |_: &Progress| request.lesson();
+    Ok(Json(jobs.run(requests::RUN_TIME, run).await?))
+}
+
+/// The lesson on happened-before.
+pub async fn causality(
+    State(jobs): State<Jobs>,
+    body: RequestBody<CausalityRequest>,
+) -> Result<Json<Value>, Refusal> {
+    let request = parsed(body)?;
+    let run = move |_: &Progress| request.lesson();
     Ok(Json(jobs.run(requests::RUN_TIME, run).await?))
 }
 

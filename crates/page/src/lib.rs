@@ -12,10 +12,12 @@
 //! | `jobs` | jobs: limits on time and concurrency; a closed tab stops its job |
 //! | `requests` | the requests of a page, and their limits |
 //! | `handlers` | the request handlers |
+//! | `lessons` | the lessons on consensus and happened-before |
 
 mod files;
 mod handlers;
 mod jobs;
+mod lessons;
 mod origin;
 mod requests;
 
@@ -63,6 +65,8 @@ fn routes(port: u16) -> Router {
         .route("/api/play", post(handlers::play))
         .route("/api/quiz", post(handlers::question))
         .route("/api/quiz/grade", post(handlers::grade))
+        .route("/api/flp", post(handlers::flp))
+        .route("/api/causality", post(handlers::causality))
         .route("/api/check", post(handlers::check))
         .route("/api/compare", post(handlers::compare))
         .route("/api/gallery/{name}", get(handlers::counterexample))

@@ -3,9 +3,11 @@
 use lockkeeper_core::mutex::parse_site;
 use lockkeeper_core::sharing::HolderError;
 use lockkeeper_core::{SiteId, registry};
+use lockkeeper_lab::causality::{CutError, HistoryError};
 use lockkeeper_lab::checker::{CheckSpec, Fault, Faults, ModelKind};
 use lockkeeper_lab::comparison::table::Sweep;
 use lockkeeper_lab::election::ElectionSpec;
+use lockkeeper_lab::flp::explore::TooManyConfigurations;
 use lockkeeper_lab::quiz::{AnswerError, Exercise, Grade};
 use lockkeeper_lab::simulator::delay::{Delay, DelayError};
 use lockkeeper_lab::simulator::network::{NetworkError, Partition, parse_probability};
@@ -424,6 +426,27 @@ pub enum RequestError {
     /// The answer to a question has another form.
     #[error(transparent)]
     Answer(#[from] AnswerError),
+    /// There is no protocol of this name.
+    #[error("there is no protocol '{protocol}'")]
+    UnknownProtocol {
+        /// The name.
+        protocol: String,
+    },
+    /// The protocol has too many configurations.
+    #[error(transparent)]
+    Protocol(#[from] TooManyConfigurations),
+    /// A drawn history has too many events.
+    #[error("a history on this page has at most {most} events")]
+    Events {
+        /// The limit.
+        most: usize,
+    },
+    /// The history does not have an event.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// A cut is invalid.
+    #[error(transparent)]
+    Cut(#[from] CutError),
     /// The lab rejects the run, or it failed.
     #[error(transparent)]
     Run(#[from] lockkeeper_lab::Error),

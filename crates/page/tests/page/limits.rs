@@ -112,6 +112,13 @@ fn requests_above_the_limits_are_rejected() {
     let (status, reply) =
         send("/api/check", json!({ "algorithm": "nothing", "sites": 2, "requests": 1, "fifo": null }));
     assert_eq!((status, reply.contains("there is no algorithm 'nothing'")), (400, true), "{reply}");
+    let (status, reply) = send("/api/flp", json!({ "protocol": "paxos", "steps": 3 }));
+    assert_eq!((status, reply.contains("no protocol 'paxos'")), (400, true), "{reply}");
+    let scenario = "algorithm: lamport\nsites: 2\n0 S1 requests\n";
+    let (status, reply) = send("/api/causality", json!({ "scenario": scenario, "event": "S9:1", "cut": "" }));
+    assert_eq!((status, reply.contains("no process 'S9'")), (400, true), "{reply}");
+    let (status, reply) = send("/api/causality", json!({ "scenario": scenario, "event": "", "cut": "S1" }));
+    assert_eq!((status, reply.contains("no part of a cut")), (400, true), "{reply}");
     let (status, _) = send("/api/play", json!({ "scenario": "# ".repeat(200_000) }));
     assert_eq!(status, 400);
     assert_eq!(get(port, "/../Cargo.toml", &host(port)).0, 404);

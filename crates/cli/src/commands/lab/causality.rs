@@ -121,42 +121,10 @@ fn print_rows(history: &History, stamps: &[Stamp], chosen: Option<usize>, cut: O
 
 /// Compares both clocks with happened-before.
 fn print_clocks(history: &History, stamps: &[Stamp]) {
-    let (ordered, concurrent) = history.pairs();
-    let pairs = ordered.len() + concurrent.len();
-    print_line!(
-        "{} events, {} messages; of {pairs} pairs of events {} are ordered and {} concurrent.",
-        history.events.len(),
-        history.messages.len(),
-        ordered.len(),
-        concurrent.len()
-    );
-    let smaller = |pair: &&(usize, usize)| stamps[pair.0].lamport < stamps[pair.1].lamport;
-    let differs = |pair: &&(usize, usize)| stamps[pair.0].lamport != stamps[pair.1].lamport;
-    let by_vector = ordered.iter().chain(&concurrent);
-    let by_vector = by_vector.filter(|(one, other)| stamps[*one].is_before(&stamps[*other])).count();
-    hanging(
-        "  Lamport clocks: ",
-        &format!(
-            "L(e) < L(f) in {} of the ordered pairs e → f; L also differs in {} of the concurrent pairs, so that a \
-             smaller L does not show that e happened before f.",
-            ordered.iter().filter(smaller).count(),
-            concurrent.iter().filter(differs).count()
-        ),
-    );
-    let fits = match history.misfit(stamps) {
-        None => "exactly in the ordered pairs".to_string(),
-        Some((one, other)) => {
-            format!("but not as {} and {} are ordered", history.name(one), history.name(other))
-        }
-    };
-    hanging("  Vector clocks:  ", &format!("V(e) < V(f) in {by_vector} pairs, {fits}."));
-}
-
-/// The names of the events that are selected; `none` if there is none.
-fn names(history: &History, selects: impl Fn(usize) -> bool) -> String {
-    let names: Vec<String> =
-        (0..history.events.len()).filter(|event| selects(*event)).map(|event| history.name(event)).collect();
-    if names.is_empty() { "none".into() } else { names.join(", ") }
+    let sentences = history.clock_sentences(stamps);
+    print_line!("{}", sentences.counts);
+    hanging("  Lamport clocks: ", &sentences.lamport);
+    hanging("  Vector clocks:  ", &sentences.vector);
 }
 
 /// For each event, the later events of the list that are concurrent with it: each pair once.
@@ -169,7 +137,7 @@ fn print_concurrent(history: &History) {
     for event in 0..history.events.len() {
         let others = |other: usize| other > event && history.relation(event, other) == Relation::Concurrent;
         if (0..history.events.len()).any(others) {
-            hanging(&format!("  {:<6} ∥ ", history.name(event)), &names(history, others));
+            hanging(&format!("  {:<6} ∥ ", history.name(event)), &history.names_of(others));
         }
     }
 }
@@ -181,34 +149,13 @@ fn print_event(history: &History, event: usize) {
         ("→ happened after it   ", Relation::After),
         ("∥ concurrent with it  ", Relation::Concurrent),
     ] {
-        hanging(&format!("  {title}"), &names(history, |other| history.relation(other, event) == relation));
+        hanging(&format!("  {title}"), &history.related(event, relation));
     }
 }
 
 fn print_cut(history: &History, verdict: &CutVerdict) {
-    let message = |place: usize| {
-        let message = &history.messages[place];
-        let sent = history.name(message.sent);
-        match message.received.as_slice() {
-            [] => format!("{} of {sent}, not received", message.text),
-            received => {
-                let received: Vec<String> = received.iter().map(|event| history.name(*event)).collect();
-                format!("{} from {sent} to {}", message.text, received.join(", "))
-            }
-        }
-    };
-    if verdict.is_consistent() {
-        print_line!("\nThe cut is consistent: each message that is received before it is sent before it.");
-    } else {
-        print_line!("\nThe cut is inconsistent: a message is received before it and sent after it.");
-        for place in &verdict.violations {
-            print_line!("  {}", message(*place));
-        }
-    }
-    if !verdict.under_way.is_empty() {
-        print_line!("Under way at the cut:");
-        for place in &verdict.under_way {
-            print_line!("  {}", message(*place));
-        }
+    print_line!("");
+    for sentence in history.cut_sentences(verdict) {
+        print_line!("{sentence}");
     }
 }
