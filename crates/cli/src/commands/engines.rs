@@ -2,7 +2,7 @@
 
 use super::engine::{On, block_on};
 use crate::exit::{self, CliError};
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper::{Capabilities, Diagnosis, EngineInfo, Error, Severity};
 use lockkeeper_text::Printable;
 use std::process::ExitCode;
@@ -46,40 +46,64 @@ impl Engines {
     }
 }
 
+/// The width of the tables. A terminal can be wider, and a log, a mail or a page of documentation often is not.
+const WIDTH: u16 = 80;
+
+/// Two tables: what each engine offers, and the URLs that select it.
 fn table(engines: &[EngineInfo]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["ENGINE", "URLS", "OFFERS", "LACKS"]);
+    let mut offers = new_table();
+    offers.set_header(["ENGINE"].into_iter().chain(FEATURES.iter().map(|(name, _)| *name)));
+    let mut urls = new_table();
+    urls.set_header(["ENGINE", "URLS"]);
     for engine in engines {
-        let urls: Vec<String> = engine.schemes.iter().map(|scheme| format!("{scheme}:")).collect();
-        let (offers, lacks): (Vec<_>, Vec<_>) =
-            features(engine.capabilities).into_iter().partition(|(_, offered)| *offered);
-        let names = |features: Vec<(&'static str, bool)>| -> String {
-            features.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
-        };
-        let lacks = match engine.built_in {
-            true => names(lacks),
-            false => format!("not in this build: it needs the cargo feature `{}`", engine.feature),
-        };
-        table.add_row([engine.name, &urls.join(" "), &names(offers), &lacks]);
+        let offered =
+            FEATURES.iter().map(|(_, offers)| if offers(&engine.capabilities) { "yes" } else { "–" });
+        offers.add_row([engine.name].into_iter().chain(offered));
+        let schemes: Vec<String> = engine.schemes.iter().map(|scheme| format!("{scheme}:")).collect();
+        let mut cell = schemes.join(" ");
+        if !engine.built_in {
+            cell += &format!("\nnot in this build: it needs the cargo feature `{}`", engine.feature);
+        }
+        urls.add_row([engine.name, &cell]);
     }
-    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    format!("{}\n\n{LEGEND}\n\n{}", lines(offers), lines(urls))
+}
+
+/// The lines of a table without the margins that it has on both sides.
+fn lines(table: Table) -> String {
+    let lines: Vec<String> =
+        table.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
     lines.join("\n")
 }
 
-/// What an engine can offer, and whether it does. That holds expire is no offer.
-fn features(can: Capabilities) -> [(&'static str, bool); 8] {
-    [
-        ("fences", can.fence),
-        ("order of arrival", can.fifo),
-        ("shared", can.shared),
-        ("permits", can.semaphore),
-        ("waiters", can.waiters),
-        ("elections", can.election),
-        ("--at-least", can.at_least),
-        ("hold", can.detached),
-    ]
+/// The meaning of the columns whose names are not enough.
+const LEGEND: &str = "\
+order     first come, first served
+permits   semaphores: at most k holders
+waiters   `lockkeeper locks` lists them
+at-least  `lockkeeper run --at-least`
+hold      `lockkeeper hold`: without a process, for an owner";
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table
 }
+
+/// Whether an engine offers a feature.
+type Offers = fn(&Capabilities) -> bool;
+
+/// The features that an engine can offer, by column. That holds expire is not one.
+const FEATURES: [(&str, Offers); 8] = [
+    ("fences", |can| can.fence),
+    ("order", |can| can.fifo),
+    ("shared", |can| can.shared),
+    ("permits", |can| can.semaphore),
+    ("waiters", |can| can.waiters),
+    ("elect", |can| can.election),
+    ("at-least", |can| can.at_least),
+    ("hold", |can| can.detached),
+];
 
 impl Doctor {
     /// Runs the command.

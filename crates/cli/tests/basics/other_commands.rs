@@ -137,6 +137,14 @@ fn engines_lists_every_engine_and_what_it_lacks() {
     for name in ["file", "lockkeeper", "etcd", "zookeeper", "postgres", "mysql", "redis", "redlock"] {
         assert!(table.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {table}");
     }
+    let widest = table.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{widest:?} columns:\n{table}");
+    let rest_of_redis = "\n             rediss-sentinel:";
+    assert!(table.contains(rest_of_redis), "continued lines are indented:\n{table}");
+    let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (header, redlock) = (table.lines().next().unwrap(), "redlock – – – – – – yes yes");
+    assert_eq!(columns(header).len(), columns(redlock).len(), "{table}");
+    assert!(table.lines().any(|line| columns(line) == columns(redlock)), "{table}");
     let engines: serde_json::Value = serde_json::from_str(&stdout(&home, &["engines", "--json"])).unwrap();
     let engines = engines.as_array().unwrap();
     let engine = |name: &str| engines.iter().find(|engine| engine["name"] == name).unwrap();
