@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`certificates`] | an authority, and certificates of servers and clients, as PEM files |
+//! | [`clock`] | servers whose clock is wrong |
 //! | [`golden`] | golden files: the bytes of stored and sent values |
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
 //! | [`history`] | the records of clients, and the check for mutual exclusion |
@@ -17,6 +18,7 @@
 //! on the hosts.
 
 pub mod certificates;
+pub mod clock;
 pub mod follow;
 pub mod golden;
 pub mod history;

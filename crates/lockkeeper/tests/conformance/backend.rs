@@ -10,6 +10,10 @@ use std::time::Duration;
 /// A timeout long enough for any machine: only a stuck test reaches it.
 pub const TIMEOUT: Duration = Duration::from_secs(240);
 
+/// Variables in the environment of a server.
+#[allow(dead_code, reason = "for engines whose servers have clocks")]
+pub type Environment = [(&'static str, String)];
+
 /// An engine under test with its own data: no other test sees its locks.
 pub trait Backend: Sync {
     fn url(&self) -> String;

@@ -16,6 +16,12 @@ pub struct Etcd {
 impl Etcd {
     /// Returns `None` if there is no etcd and the user is not root.
     pub fn start() -> Option<Etcd> {
+        Self::start_with(&[])
+    }
+
+    /// The same, with further options.
+    pub fn start_with(options: &[&str]) -> Option<Etcd> {
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let program = servers::program("etcd", &[], "etcd-server")?;
         servers::program("etcdctl", &[], "etcd-client")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
@@ -28,7 +34,7 @@ impl Etcd {
             command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
             // The cluster has no other members: any port will do for them.
             command.args(["--listen-peer-urls", "http://127.0.0.1:0", "--log-level", "error"]);
-            command.arg("--data-dir").arg(directory.path());
+            command.args(&options).arg("--data-dir").arg(directory.path());
             command
         });
         Some(Etcd { daemon, _data: data })
@@ -40,14 +46,21 @@ impl Etcd {
 
     /// Runs one command of etcdctl.
     pub fn ctl(&self, args: &[&str]) -> String {
+        self.try_ctl(args).unwrap_or_else(|error| panic!("{args:?}: {error}"))
+    }
+
+    /// Runs one command of etcdctl, and returns what it printed, or its error.
+    pub fn try_ctl(&self, args: &[&str]) -> Result<String, String> {
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &self.address()])
             .args(args)
             .output()
             .unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
     }
 
     /// All keys in the store.

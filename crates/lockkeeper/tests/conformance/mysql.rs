@@ -1,6 +1,6 @@
 //! The suite on MariaDB, and tests of the guarantees of this engine.
 
-use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
+use crate::backend::{Backend, Environment, Server, acquire, open, until, until_waiting};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testbed::golden::Golden;
 use lockkeeper_testbed::servers::{self, LocalServer};
@@ -67,8 +67,22 @@ impl MariaDb {
         Self::start_with(Vec::new(), |_| {})
     }
 
+    /// Starts a server with further variables in its environment.
+    pub fn start_in(environment: &Environment) -> Option<MariaDb> {
+        Self::start_any(environment, Vec::new(), |_| {})
+    }
+
     /// Starts a server with further options, and with changes of its directory before the start.
     pub fn start_with(settings: Vec<String>, prepare: impl FnOnce(&Path)) -> Option<MariaDb> {
+        Self::start_any(&[], settings, prepare)
+    }
+
+    fn start_any(
+        environment: &Environment,
+        settings: Vec<String>,
+        prepare: impl FnOnce(&Path),
+    ) -> Option<MariaDb> {
+        let environment = environment.to_vec();
         let (program, installed) = DATA.as_ref()?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let copied =
@@ -80,6 +94,7 @@ impl MariaDb {
         let directory = data.path().to_owned();
         let daemon = LocalServer::start(move |port| {
             let mut command = as_mysql(program);
+            command.envs(environment.clone());
             command.args(["--no-defaults", "--bind-address=127.0.0.1", "--max-connections=400"]).args(SMALL);
             command.arg(format!("--port={port}")).arg(own_tmpdir(&directory));
             for (option, file) in [("datadir", "data"), ("socket", "socket"), ("init-file", "init.sql")] {

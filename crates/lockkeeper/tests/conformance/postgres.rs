@@ -1,6 +1,6 @@
 //! The suite on PostgreSQL, tests of the guarantees of this engine, and the SQL fence checkers on a real database.
 
-use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
+use crate::backend::{Backend, Environment, Server, acquire, open, until, until_waiting};
 use crate::worker::Worker;
 use lockkeeper::{Error, Lockkeeper, fence};
 use lockkeeper_testbed::servers::{self, LocalServer};
@@ -45,17 +45,12 @@ static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|
 
 /// PostgreSQL refuses to run as root: then it runs as the user `postgres`, which its package creates.
 pub fn as_postgres(program: &Path) -> Command {
-    as_postgres_under(&[], program)
-}
-
-/// The same, started by a program in front of it, such as `faketime`.
-fn as_postgres_under(prefix: &[&str], program: &Path) -> Command {
     let user: &[&str] = match servers::is_root() {
         true => &["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"],
         false => &[],
     };
     let program = program.as_os_str();
-    let mut words = user.iter().chain(prefix).map(std::ffi::OsStr::new).chain([program]);
+    let mut words = user.iter().map(std::ffi::OsStr::new).chain([program]);
     let mut command = Command::new(words.next().unwrap_or(program));
     command.args(words).current_dir("/");
     command
@@ -79,9 +74,9 @@ impl Postgres {
         Self::start_with(Vec::new(), |_| {})
     }
 
-    /// Starts a server under a program, such as `faketime`.
-    pub fn start_under(prefix: &[&'static str]) -> Option<Postgres> {
-        Self::serve(Self::copy_of_cluster(|_| {})?, prefix.to_vec(), Vec::new())
+    /// Starts a server with further variables in its environment.
+    pub fn start_in(environment: &Environment) -> Option<Postgres> {
+        Self::serve(Self::copy_of_cluster(|_| {})?, environment.to_vec(), Vec::new())
     }
 
     /// Starts a server with further settings, and with changes of its files before the start.
@@ -98,17 +93,18 @@ impl Postgres {
         Some(data)
     }
 
-    /// Starts a server, under a program if there is a `prefix`, on the files of a directory, in its folder `data`.
+    /// Starts a server on the files of a directory, in its folder `data`.
     pub fn serve(
         data: tempfile::TempDir,
-        prefix: Vec<&'static str>,
+        environment: Vec<(&'static str, String)>,
         settings: Vec<String>,
     ) -> Option<Postgres> {
         let (program, _) = CLUSTER.as_ref()?;
         give_to_postgres(data.path());
         let directory = data.path().to_owned();
         let daemon = LocalServer::start(move |port| {
-            let mut command = as_postgres_under(&prefix, program);
+            let mut command = as_postgres(program);
+            command.envs(environment.clone());
             command.arg("-D").arg(directory.join("data")).args(["-p", &port.to_string()]);
             for setting in ["listen_addresses=127.0.0.1", "max_connections=60", "shared_buffers=8MB"] {
                 command.args(["-c", setting]);

@@ -1,6 +1,6 @@
 //! The suite on one Redis server, and tests of the guarantees of this engine.
 
-use crate::backend::{Backend, Server, acquire, open, until};
+use crate::backend::{Backend, Environment, Server, acquire, open, until};
 use lockkeeper::{Acquire, Error, Lockkeeper, Loss};
 use lockkeeper_testbed::servers::{self, LocalServer};
 use std::process::Command;
@@ -23,14 +23,22 @@ impl Redis {
 
     /// The same, with options for redis-cli. `{port}` in an option of the server is its port.
     pub fn start_with(options: &[&str], cli: &[&str]) -> Option<Redis> {
+        Redis::start_in(&[], options, cli)
+    }
+
+    /// The same, with further variables in the environment of the server.
+    pub fn start_in(environment: &Environment, options: &[&str], cli: &[&str]) -> Option<Redis> {
+        let environment = environment.to_vec();
         let cli: Vec<String> = cli.iter().map(|option| (*option).to_owned()).collect();
         let program = servers::program("redis-server", &[], "redis-server")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         loop {
             let (program, options, directory) = (program.clone(), options.clone(), data.clone());
+            let environment = environment.clone();
             let daemon = LocalServer::start(move |port| {
                 let mut command = Command::new(&program);
+                command.envs(environment.clone());
                 // Every write is on disk before its reply, which is the careful configuration for locks.
                 command.args(["--bind", "127.0.0.1", "--save", ""]);
                 command.args(["--appendonly", "yes", "--appendfsync", "always"]);

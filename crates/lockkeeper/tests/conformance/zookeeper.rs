@@ -1,6 +1,6 @@
 //! The suite on ZooKeeper, and tests of the guarantees of this engine.
 
-use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
+use crate::backend::{Backend, Environment, Server, acquire, open, until, until_waiting};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testbed::servers::{self, LocalServer};
 use std::path::Path;
@@ -32,11 +32,26 @@ impl ZooKeeper {
         Self::start_member(1, settings)
     }
 
+    /// Starts a server with further variables in its environment.
+    pub fn start_in(environment: &Environment) -> Option<ZooKeeper> {
+        let settings = |port| format!("clientPortAddress=127.0.0.1\nclientPort={port}\n");
+        Self::start_any(1, environment, settings)
+    }
+
     /// Starts a server with this id in its ensemble.
     pub fn start_member(
         id: usize,
         settings: impl Fn(u16) -> String + Send + Sync + 'static,
     ) -> Option<ZooKeeper> {
+        Self::start_any(id, &[], settings)
+    }
+
+    fn start_any(
+        id: usize,
+        environment: &Environment,
+        settings: impl Fn(u16) -> String + Send + Sync + 'static,
+    ) -> Option<ZooKeeper> {
+        let environment = environment.to_vec();
         let java = servers::program("java", &[], "default-jre-headless")?;
         let jar = Path::new(JAR);
         let name = jar.file_name().unwrap().to_str().unwrap();
@@ -57,7 +72,7 @@ impl ZooKeeper {
             std::fs::write(&config, text).unwrap();
             // Ends with this process, even if that is killed.
             let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "KILL", "--"]).arg(&java);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(&java).envs(environment.clone());
             command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", CLASSES]);
             command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
             command
