@@ -52,7 +52,8 @@ pub fn as_postgres(program: &Path) -> Command {
     let program = program.as_os_str();
     let mut words = user.iter().map(std::ffi::OsStr::new).chain([program]);
     let mut command = Command::new(words.next().unwrap_or(program));
-    command.args(words).current_dir("/");
+    // Its user may not read certificates in the home of another user, which libpq would send.
+    command.args(words).current_dir("/").env_remove("HOME");
     command
 }
 
@@ -110,7 +111,9 @@ impl Postgres {
                 command.args(["-c", setting]);
             }
             // Only the server is killed, not the machine: no fsync is needed.
-            command.args(["-c", "fsync=off"]).arg("-c");
+            command.args(["-c", "fsync=off"]);
+            // In its directory instead of `/dev/shm`, where a killed server would leave it behind.
+            command.args(["-c", "dynamic_shared_memory_type=mmap"]).arg("-c");
             command.arg(format!("unix_socket_directories={}", directory.display()));
             for setting in &settings {
                 command.args(["-c", setting]);
