@@ -51,6 +51,11 @@ impl LocalServer {
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
+    /// Whether it has been started, and not stopped since.
+    pub fn is_running(&self) -> bool {
+        self.child.lock().unwrap().is_some()
+    }
+
     /// The id of the process. Panics while the server is stopped.
     pub fn pid(&self) -> u32 {
         self.child.lock().unwrap().as_ref().expect("it runs").id()

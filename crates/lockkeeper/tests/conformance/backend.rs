@@ -5,6 +5,7 @@
 
 use lockkeeper::{Acquire, Error, Guard, Lockkeeper};
 pub use lockkeeper_testbed::servers::Server;
+use std::pin::Pin;
 use std::time::Duration;
 
 /// A timeout long enough for any machine: only a stuck test reaches it.
@@ -33,10 +34,39 @@ pub trait Backend: Sync {
         None
     }
 
+    /// The servers of the engine, if tests may kill the one that serves the locks and another one takes over.
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        None
+    }
+
     /// The number of kills of the random killer in an ordinary run.
     fn kills(&self) -> usize {
         20
     }
+}
+
+/// The servers of one engine, of which another one takes over when the serving one dies.
+pub trait Nodes: Sync {
+    /// What the engine's documentation promises for a failover.
+    fn guarantee(&self) -> Guarantee;
+    /// Kills the server that serves the locks, and returns when another one has taken over.
+    fn fail_over(&self) -> Step<'_>;
+    /// Starts the killed server again, and returns when it could take over in the next failover.
+    fn repair(&self) -> Step<'_>;
+}
+
+/// A step of a failover.
+pub type Step<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// The guarantee of an engine for a failover.
+#[allow(dead_code, reason = "depends on the engines of the build")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// No two clients are inside at once: a hold is kept, or its holder learns in time that it is lost.
+    Exclusion,
+    /// A hold that began before the end of the failover can be forgotten while its holder still relies on it. Fences
+    /// rise nevertheless, so that the resource can reject the stale holder. All other holds are exclusive.
+    Fence,
 }
 
 pub async fn open(backend: &dyn Backend) -> Lockkeeper {
@@ -82,4 +112,23 @@ pub async fn until_waiting(locks: &Lockkeeper, name: &str, count: usize) {
 /// Acquires a lock in a separate task.
 pub fn acquire(request: Acquire) -> tokio::task::JoinHandle<Guard> {
     tokio::spawn(async { request.acquire().await.expect("acquire") })
+}
+
+/// Whether a request failed because servers were down or another one took over.
+pub fn is_of_a_failover(error: &Error) -> bool {
+    matches!(error, Error::Unavailable { .. } | Error::SessionLost { .. } | Error::Lost { .. })
+}
+
+/// The pause before a request that failed is repeated.
+pub const PAUSE: Duration = Duration::from_millis(10);
+
+/// Repeats a request until a server answers it.
+pub async fn answered<T, F: Future<Output = lockkeeper::Result<T>>>(mut request: impl FnMut() -> F) -> T {
+    loop {
+        match request().await {
+            Ok(answer) => return answer,
+            Err(error) if is_of_a_failover(&error) => tokio::time::sleep(PAUSE).await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
 }

@@ -1,15 +1,17 @@
 //! etcd with three nodes, TLS and users: the suite, and clients that take turns while nodes die or hang.
 
-use crate::backend::{Backend, Server, TIMEOUT, open, until};
+use crate::backend::{Backend, Guarantee, Nodes, Server, Step, TIMEOUT, open, until};
 use crate::doctor::{TRIAL, found};
 use crate::etcd_tls::{ctl, enable_users, text, tls_options};
 use crate::failover::Clients;
+use crate::shared::{Shared, Used};
 use lockkeeper::{Error, HoldState, Loss, Severity};
 use lockkeeper_testbed::certificates::{Certificates, Files};
 use lockkeeper_testbed::ports;
 use lockkeeper_testbed::servers::{self, LocalServer};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Three nodes with their own data.
@@ -92,16 +94,75 @@ impl EtcdCluster {
     }
 }
 
-impl Backend for EtcdCluster {
-    fn url(&self) -> String {
+impl EtcdCluster {
+    /// The URL of the locks below a path.
+    fn url_of(&self, path: &str) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|node| format!("localhost:{}", node.port())).collect();
         let ca = text(self.certificates.authority());
         let (cert, key) = (text(&self.client.certificate), text(&self.client.key));
-        format!("etcds://root:s3cr3t@{}?ca={ca}&cert={cert}&key={key}", hosts.join(","))
+        format!("etcds://root:s3cr3t@{}{path}?ca={ca}&cert={cert}&key={key}", hosts.join(","))
+    }
+}
+
+impl Backend for EtcdCluster {
+    fn url(&self) -> String {
+        self.url_of("")
     }
 
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        Some(self)
+    }
+
+    fn kills(&self) -> usize {
+        4
+    }
+}
+
+impl Nodes for EtcdCluster {
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Exclusion
+    }
+
+    fn fail_over(&self) -> Step<'_> {
+        Box::pin(async {
+            self.leader().await.stop();
+            self.leader().await;
+        })
+    }
+
+    fn repair(&self) -> Step<'_> {
+        Box::pin(async {
+            self.nodes.iter().filter(|node| !node.is_running()).for_each(Server::start);
+            let endpoints = self.endpoints();
+            let health = ["--user", "root:s3cr3t", "endpoint", "health"];
+            let healthy = || ctl(&endpoints, self.certificates.authority(), &self.client, &health).is_ok();
+            until(|| async { healthy() }).await;
+        })
+    }
+}
+
+/// A part of the keys of a cluster that several tests use at the same time.
+struct Part {
+    cluster: Used<EtcdCluster>,
+    path: String,
+}
+
+impl Part {
+    async fn new() -> Option<Part> {
+        static CLUSTER: Shared<EtcdCluster> = Shared::new();
+        static PARTS: AtomicUsize = AtomicUsize::new(0);
+        let cluster = CLUSTER.get(EtcdCluster::start).await?;
+        Some(Part { cluster, path: format!("/part-{}", PARTS.fetch_add(1, Ordering::Relaxed)) })
+    }
+}
+
+impl Backend for Part {
+    fn url(&self) -> String {
+        self.cluster.url_of(&self.path)
     }
 
     fn kills(&self) -> usize {
@@ -129,7 +190,32 @@ macro_rules! etcd_cluster {
     };
 }
 
-crate::conformance! { etcd_cluster!() }
+mod in_part {
+    use super::Part;
+
+    macro_rules! part {
+        () => {
+            match Part::new().await {
+                Some(part) => part,
+                None => return,
+            }
+        };
+    }
+
+    crate::conformance_without_stops! { part!() }
+}
+
+mod alone {
+    use super::EtcdCluster;
+
+    crate::conformance! { etcd_cluster!();
+        processes::a_server_that_goes_away_is_noticed,
+        detached::detached_holds_survive_a_restart_of_the_server,
+        // The other failovers are below, with nodes that hang or are in the minority.
+        processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
+        kills::random_kills_never_admit_two_and_never_block,
+    }
+}
 
 #[tokio::test]
 async fn a_node_that_is_down_and_a_user_without_rights_are_findings() {

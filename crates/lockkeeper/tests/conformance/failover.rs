@@ -1,9 +1,8 @@
 //! Clients that take turns while servers fail: the parts that engines with several servers share.
 
-use crate::backend::{open_url, until};
+use crate::backend::{is_of_a_failover, open_url, until};
 use crate::oracle::{self, Log};
 use crate::worker;
-use lockkeeper::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -77,11 +76,6 @@ impl Clients {
         }
         fences_rise(&self.directory.path().join("log"));
     }
-}
-
-/// Whether a request failed because servers were down or another one took over.
-fn is_of_a_failover(error: &Error) -> bool {
-    matches!(error, Error::Unavailable { .. } | Error::SessionLost { .. } | Error::Lost { .. })
 }
 
 fn fences_rise(log: &Path) {

@@ -46,11 +46,15 @@ mod processes;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
-mod redis_failover;
+mod redis_cluster;
+#[cfg(feature = "redis")]
+mod redis_sentinel;
 #[cfg(feature = "redis")]
 mod redis_tls;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod shared;
 mod shared_file;
 mod worker;
 #[cfg(feature = "zookeeper")]
@@ -133,3 +137,18 @@ macro_rules! conformance_without_stops {
 }
 #[allow(unused_imports, reason = "for engines whose servers start slowly")]
 pub(crate) use conformance_without_stops;
+
+/// The tests of the suite in which the node that serves the locks dies, and another one takes over.
+#[allow(unused_macros, reason = "for engines whose servers fail over")]
+macro_rules! conformance_with_failovers {
+    ($backend:expr) => {
+        crate::conformance! { $backend;
+            processes::tasks_of_several_processes_take_turns,
+            processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
+            processes::a_hold_is_kept_or_lost_with_notice_by_a_failover,
+            kills::random_kills_never_admit_two_and_never_block,
+        }
+    };
+}
+#[allow(unused_imports, reason = "for engines with several nodes")]
+pub(crate) use conformance_with_failovers;

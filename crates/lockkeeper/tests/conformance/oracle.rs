@@ -1,6 +1,8 @@
 //! An independent record of the holders: a log to which every holder appends, also across processes.
 
+use crate::backend::Guarantee;
 use lockkeeper::Fence;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -25,19 +27,43 @@ pub struct Verdict {
     pub entries: usize,
     /// The number of holders without an exit: killed inside, or lost the lock.
     pub cut_short: usize,
+    /// The number of lines of stale holders, which a resource that checks fences has rejected.
+    pub rejected: usize,
 }
 
 /// Checks a log. Panics if two clients held the lock at once or fences did not rise. A killed holder writes no more
 /// lines, so a holder that writes after another has entered was inside at the same time.
 pub fn judge(path: &PathBuf) -> Verdict {
+    judge_failovers(path, Guarantee::Exclusion)
+}
+
+/// The same for a log with failovers, each between the lines `failover` and `over`.
+pub fn judge_failovers(path: &PathBuf, guarantee: Guarantee) -> Verdict {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<Line> = text.lines().map(Line::read).collect();
     let mut verdict = Verdict::default();
     let (mut inside, mut highest): (Option<(&str, u64)>, u64) = (None, 0);
+    let (mut failovers, mut requests, mut fences) = (Failovers::default(), BTreeMap::new(), BTreeSet::new());
     for (at, &Line { event, who, fence }) in lines.iter().enumerate() {
+        // Whether a failover may have lost the record of this hold.
+        let before = requests.get(who).map_or(0, |requested: &Requested| requested.failovers);
+        let may_be_stale = guarantee == Guarantee::Fence && failovers.begun > before && fence < highest;
         match event {
+            "failover" => failovers.begun += 1,
+            "over" => failovers.ended += 1,
+            // Its hold comes after all holds so far, however the servers fail.
+            "request" => {
+                requests.insert(who, Requested { highest, failovers: failovers.ended });
+            }
             "enter" => {
                 verdict.entries += 1;
+                assert!(fences.insert(fence) || fence == 0, "fence {fence} twice");
+                let before = requests.get(who).map_or(0, |requested| requested.highest);
+                assert!(fence > before || fence == 0, "fence {fence} after {before}");
+                if may_be_stale {
+                    verdict.rejected += 1;
+                    continue;
+                }
                 verdict.cut_short += usize::from(inside.is_some());
                 // 0: an engine without fences.
                 assert!(fence > highest || fence == 0, "fence {fence} after {highest}");
@@ -45,13 +71,29 @@ pub fn judge(path: &PathBuf) -> Verdict {
             }
             "lost" => {}
             _ if inside != Some((who, fence)) => {
-                assert!(in_doubt(&lines, at), "two holders at once: {event} {who} {fence}");
+                verdict.rejected += usize::from(may_be_stale);
+                assert!(may_be_stale || in_doubt(&lines, at), "two holders at once: {event} {who} {fence}");
             }
             "exit" => inside = None,
             _ => {}
         }
     }
     verdict
+}
+
+/// The state of the log at a request.
+struct Requested {
+    /// The highest fence.
+    highest: u64,
+    /// The number of failovers that had ended.
+    failovers: usize,
+}
+
+/// The failovers so far.
+#[derive(Default)]
+struct Failovers {
+    begun: usize,
+    ended: usize,
 }
 
 /// Whether a line may have been written too late: a holder checks its hold after each line, and was killed before
@@ -98,4 +140,41 @@ fn two_concurrent_holders_are_detected_and_a_hold_that_ended_is_accepted() {
         None,
         "after the first it looked"
     );
+}
+
+/// One failover, during which `1` has a hold that the servers forget.
+#[test]
+fn a_failover_excuses_the_holds_before_its_end_and_nothing_else() {
+    let check = |guarantee: Guarantee, lines: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), lines.replace(", ", "\n")).unwrap();
+        let judged = std::panic::catch_unwind(|| judge_failovers(&file.path().to_owned(), guarantee));
+        judged.map(|verdict| (verdict.entries, verdict.rejected)).ok()
+    };
+    let forgotten = "request 1 0, enter 1 5, failover n 0, request 2 0, enter 2 7, inside 1 5, over n 0, exit 1 5, exit 2 7";
+    assert_eq!(check(Guarantee::Fence, forgotten), Some((2, 2)), "the resource rejects both lines of 1");
+    assert_eq!(check(Guarantee::Exclusion, forgotten), None, "two at once");
+    let late = "request 1 0, failover n 0, request 2 0, enter 2 7, over n 0, enter 1 5, exit 2 7";
+    assert_eq!(check(Guarantee::Fence, late), Some((2, 1)), "the entry of 1 is rejected");
+    for (lines, reason) in [
+        (
+            "failover n 0, over n 0, request 1 0, request 2 0, enter 1 5, enter 2 7, inside 1 5, exit 1 5",
+            "two at once",
+        ),
+        (
+            "request 1 0, request 2 0, enter 1 5, enter 2 7, inside 1 5, exit 1 5, failover n 0, over n 0",
+            "too early",
+        ),
+        ("request 1 0, enter 1 5, failover n 0, over n 0, request 2 0, enter 2 4", "a fence that falls"),
+        (
+            "request 1 0, enter 1 5, failover n 0, request 2 0, enter 2 4",
+            "a fence that falls during the failover",
+        ),
+        (
+            "request 1 0, request 2 0, failover n 0, enter 1 5, over n 0, enter 2 5",
+            "one fence for two holders",
+        ),
+    ] {
+        assert_eq!(check(Guarantee::Fence, lines), None, "{reason}: {lines}");
+    }
 }

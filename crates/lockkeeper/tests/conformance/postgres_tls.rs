@@ -6,10 +6,11 @@ use crate::worker::Worker;
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testbed::certificates::{Certificates, Files};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::LazyLock;
 
 /// The authority of the servers of all tests.
-static AUTHORITY: LazyLock<Certificates> = LazyLock::new(Certificates::new);
+pub static AUTHORITY: LazyLock<Certificates> = LazyLock::new(Certificates::new);
 
 /// A server that admits clients only over TLS and with a password.
 struct OverTls {
@@ -20,27 +21,38 @@ struct OverTls {
 
 const PASSWORDS: &str = "hostssl all postgres 127.0.0.1/32 scram-sha-256";
 
+/// The settings of a server with the files of [`prepare`].
+pub fn settings() -> Vec<String> {
+    let settings = ["ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key", "ssl_ca_file=ca.pem"];
+    settings.map(String::from).to_vec()
+}
+
+/// The options of a URL that verify the server.
+pub fn options() -> String {
+    format!("sslmode=verify-full&sslrootcert={}", AUTHORITY.authority().display())
+}
+
+/// Writes a certificate and rules into the directory of a server, and sets the password `s3cret`.
+pub fn prepare(data: &Path, certificate: &Files, rules: &str) {
+    std::fs::copy(&certificate.certificate, data.join("server.pem")).unwrap();
+    std::fs::copy(&certificate.key, data.join("server.key")).unwrap();
+    std::fs::copy(AUTHORITY.authority(), data.join("ca.pem")).unwrap();
+    std::fs::write(data.join("pg_hba.conf"), format!("local all all trust\n{rules}\n")).unwrap();
+    // The server reads this password before it serves.
+    let mut single = Postgres::tool("postgres");
+    crate::postgres::give_to_postgres(data);
+    single.args(["--single", "-D"]).arg(data).arg("postgres").stdin(std::process::Stdio::piped());
+    single.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = single.spawn().unwrap();
+    let set = b"ALTER ROLE postgres PASSWORD 's3cret'\n";
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), set).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
 impl OverTls {
     async fn start(certificate: &Files, rules: &str) -> Option<OverTls> {
-        let settings =
-            ["ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key", "ssl_ca_file=ca.pem"];
-        let postgres = Postgres::start_with(settings.map(String::from).to_vec(), |data| {
-            std::fs::copy(&certificate.certificate, data.join("server.pem")).unwrap();
-            std::fs::copy(&certificate.key, data.join("server.key")).unwrap();
-            std::fs::copy(AUTHORITY.authority(), data.join("ca.pem")).unwrap();
-            std::fs::write(data.join("pg_hba.conf"), format!("local all all trust\n{rules}\n")).unwrap();
-            // The server reads this password before it serves.
-            let mut single = Postgres::tool("postgres");
-            crate::postgres::give_to_postgres(data);
-            single.args(["--single", "-D"]).arg(data).arg("postgres").stdin(std::process::Stdio::piped());
-            single.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-            let mut child = single.spawn().unwrap();
-            let set = b"ALTER ROLE postgres PASSWORD 's3cret'\n";
-            std::io::Write::write_all(&mut child.stdin.take().unwrap(), set).unwrap();
-            assert!(child.wait().unwrap().success());
-        })?;
-        let options = format!("sslmode=verify-full&sslrootcert={}", AUTHORITY.authority().display());
-        Some(OverTls { postgres: postgres.wait_until_it_serves(), options })
+        let postgres = Postgres::start_with(settings(), |data| prepare(data, certificate, rules))?;
+        Some(OverTls { postgres: postgres.wait_until_it_serves(), options: options() })
     }
 
     fn url_with(&self, login: &str, options: &str) -> String {

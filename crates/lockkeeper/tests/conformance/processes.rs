@@ -1,21 +1,34 @@
 //! Tests with several processes: turns, kills, stops.
 
-use crate::backend::{Backend, open, until, until_waiting};
-use crate::oracle;
+use crate::backend::{Backend, Guarantee, Nodes, answered, is_of_a_failover, open, until, until_waiting};
+use crate::oracle::{self, Log};
 use crate::worker::Worker;
-use lockkeeper::{Error, Fence};
+use lockkeeper::{Error, Fence, Lockkeeper};
 
+/// With several nodes, one of them dies meanwhile: every task gets its turns nevertheless.
 pub async fn tasks_of_several_processes_take_turns(backend: &dyn Backend) {
     let dir = tempfile::tempdir().unwrap();
-    let log = dir.path().join("log");
+    let path = dir.path().join("log");
     let mut workers: Vec<Worker> = (0..4).map(|_| Worker::start(&backend.url())).collect();
+    // Beside a failover, the tasks stay inside longer, so that some are still waiting then.
+    let (how, linger_us) = if backend.nodes().is_some() { ("persist", 10_000) } else { ("loop", 0) };
     for worker in &mut workers {
-        worker.send(&format!("loop 10000 3 10 0 a {}", log.display())).await;
+        worker.send(&format!("{how} 10000 3 10 {linger_us} a {}", path.display())).await;
+    }
+    let mut guarantee = Guarantee::Exclusion;
+    if let Some(nodes) = backend.nodes() {
+        let mut log = Log::open(&path);
+        until(|| async { std::fs::read_to_string(&path).unwrap().contains("exit") }).await;
+        log.write("failover", "nodes", None);
+        nodes.fail_over().await;
+        log.write("over", "nodes", None);
+        nodes.repair().await;
+        guarantee = nodes.guarantee();
     }
     for worker in &mut workers {
         assert_eq!(worker.answer().await, "done");
     }
-    let verdict = oracle::judge(&log);
+    let verdict = oracle::judge_failovers(&path, guarantee);
     assert_eq!(verdict.entries, 4 * 3 * 10);
 }
 
@@ -94,8 +107,12 @@ pub async fn killed_waiters_cost_nothing(backend: &dyn Backend) {
 pub async fn a_stopped_holder_is_alone_or_learns_that_it_lost(backend: &dyn Backend) {
     let locks = open(backend).await;
     let mut holder = Worker::start(&backend.url());
-    holder.ask(&format!("lock {} a", backend.short_ttl().as_millis())).await;
+    let held = holder.ask(&format!("lock {} a", backend.short_ttl().as_millis())).await;
+    let fence = Fence::new(held.strip_prefix("held ").unwrap().parse().unwrap());
     holder.signal("STOP").await;
+    if let Some(nodes) = backend.nodes() {
+        return a_holder_is_stopped_during_a_failover(&locks, holder, fence, nodes).await;
+    }
     if locks.capabilities().expires {
         let next = locks.mutex("a").acquire().await.unwrap();
         holder.signal("CONT").await;
@@ -109,6 +126,68 @@ pub async fn a_stopped_holder_is_alone_or_learns_that_it_lost(backend: &dyn Back
         holder.ask("unlock").await;
         until(|| async { locks.mutex("a").try_acquire().await.unwrap().is_some() }).await;
     }
+}
+
+/// The server dies while the holder cannot notice it. Where a failover can forget the hold, the holder may rely on it
+/// until its lease ends, and the resource rejects it by its fence.
+async fn a_holder_is_stopped_during_a_failover(
+    locks: &Lockkeeper,
+    mut holder: Worker,
+    fence: Option<Fence>,
+    nodes: &dyn Nodes,
+) {
+    nodes.fail_over().await;
+    let next = answered(|| locks.mutex("a").acquire()).await;
+    holder.signal("CONT").await;
+    let valid = holder.ask("valid").await;
+    assert!(valid == "valid false" || nodes.guarantee() == Guarantee::Fence, "two holders at once");
+    assert!(next.fence() > fence, "{:?} after {fence:?}", next.fence());
+    assert!(holder.ask("lost").await.starts_with("lost "));
+    nodes.repair().await;
+    // The lease of the new holder may have ended meanwhile, on a slow machine.
+    match next.release().await {
+        Err(error) if !is_of_a_failover(&error) => panic!("{error:?}"),
+        _ => {}
+    }
+    until_it_is_free(locks).await;
+}
+
+/// Waits until the lock can be acquired, and leaves it free.
+async fn until_it_is_free(locks: &Lockkeeper) {
+    until(|| async {
+        let Some(guard) = answered(|| locks.mutex("a").try_acquire()).await else { return false };
+        guard.release().await.is_ok()
+    })
+    .await;
+}
+
+/// On engines with several nodes: a hold outlives the server that has granted it, or its holder learns that it is lost.
+/// Where a failover can forget it, the next client may enter before that, with a higher fence.
+pub async fn a_hold_is_kept_or_lost_with_notice_by_a_failover(backend: &dyn Backend) {
+    let nodes = backend.nodes().expect("the engine has several nodes");
+    let (locks, other) = (open(backend).await, open(backend).await);
+    let guard = locks.mutex("a").ttl(backend.short_ttl() * 5).acquire().await.unwrap();
+    let fence = guard.fence();
+    nodes.fail_over().await;
+    match answered(|| other.mutex("a").try_acquire()).await {
+        None => match guard.release().await {
+            Ok(()) => {}
+            // It expired meanwhile.
+            Err(error) => assert!(is_of_a_failover(&error), "{error:?}"),
+        },
+        Some(next) => {
+            let valid = guard.is_valid();
+            assert!(!valid || nodes.guarantee() == Guarantee::Fence, "two holders at once");
+            assert!(next.fence() > fence, "{:?} after {fence:?}", next.fence());
+            guard.lost().await;
+            assert!(matches!(guard.release().await.unwrap_err(), Error::Lost { .. }));
+            next.release().await.unwrap();
+        }
+    }
+    let next = answered(|| other.mutex("a").acquire()).await;
+    assert!(next.fence() > fence, "{:?} after {fence:?}", next.fence());
+    next.release().await.unwrap();
+    nodes.repair().await;
 }
 
 /// On engines with a server: holders and waiters notice that it went away, and locks work again when it is back.

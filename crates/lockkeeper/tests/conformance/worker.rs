@@ -1,5 +1,6 @@
 //! Other processes: this test binary, started again, which executes commands from its standard input.
 
+use crate::backend::{PAUSE, is_of_a_failover, open_url};
 use crate::oracle::Log;
 use lockkeeper::{Error, Fence, Guard, Lockkeeper};
 use std::io::{BufRead, Write};
@@ -101,7 +102,7 @@ fn reply(answer: &str) {
 fn worker_process() {
     let url = std::env::var("LOCKKEEPER_TEST_WORKER").expect("only workers run this");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let locks = runtime.block_on(Lockkeeper::open(&url)).unwrap();
+    let locks = runtime.block_on(open_url(&url));
     let mut guards: Vec<Guard> = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
@@ -137,11 +138,12 @@ fn worker_process() {
                 runtime.block_on(guards.pop().expect("a lock is held").release()).unwrap();
                 reply("unlocked");
             }
-            ["loop", ttl_ms, tasks, rounds, linger_us, name, log] => {
+            [how @ ("loop" | "persist"), ttl_ms, tasks, rounds, linger_us, name, log] => {
                 let ttl = Duration::from_millis(ttl_ms.parse().unwrap());
                 let linger = Duration::from_micros(linger_us.parse().unwrap());
                 runtime.block_on(enter_often(
                     &locks,
+                    how == "persist",
                     ttl,
                     tasks.parse().unwrap(),
                     rounds.parse().unwrap(),
@@ -156,8 +158,12 @@ fn worker_process() {
     }
 }
 
+/// Tasks that enter one lock again and again. If they `persist`, they log their requests, and repeat those that failed
+/// because a server died.
+#[allow(clippy::too_many_arguments, reason = "the words of one command")]
 async fn enter_often(
     locks: &Lockkeeper,
+    persist: bool,
     ttl: Duration,
     tasks: usize,
     rounds: usize,
@@ -165,18 +171,32 @@ async fn enter_often(
     name: &str,
     log: &str,
 ) {
+    let excused = move |error: &Error| persist && is_of_a_failover(error);
     let spawned: Vec<_> = (0..tasks)
         .map(|task| {
             let (locks, name, log) = (locks.clone(), name.to_owned(), log.to_owned());
             tokio::spawn(async move {
                 let (mut log, who) = (Log::open(log.as_ref()), format!("{}.{task}", std::process::id()));
-                for _ in 0..rounds {
-                    let guard = locks.mutex(name.as_str()).ttl(ttl).acquire().await.unwrap();
+                let mut entries = 0;
+                while entries < rounds {
+                    if persist {
+                        log.write("request", &who, None);
+                    }
+                    let guard = match locks.mutex(name.as_str()).ttl(ttl).acquire().await {
+                        Ok(guard) => guard,
+                        Err(error) if excused(&error) => {
+                            tokio::time::sleep(PAUSE).await;
+                            continue;
+                        }
+                        Err(error) => panic!("{error}"),
+                    };
+                    entries += 1;
                     if hold(&guard, linger, &mut log, &who).await {
                         // On a machine too slow to renew in time, the hold can be lost between its last line and its
                         // release.
                         match guard.release().await {
                             Ok(()) | Err(Error::Lost { .. }) => {}
+                            Err(error) if excused(&error) => {}
                             Err(error) => panic!("{error}"),
                         }
                     }

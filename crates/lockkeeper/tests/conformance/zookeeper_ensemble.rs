@@ -1,13 +1,14 @@
 //! Three ZooKeeper servers, with TLS, client certificates and a password: the suite, and clients that take turns while
 //! leaders are killed.
 
-use crate::backend::{Backend, Server, open, until, until_waiting};
+use crate::backend::{Backend, Guarantee, Nodes, Server, Step, open, until, until_waiting};
+use crate::shared::{Shared, Used};
 use crate::zookeeper::ZooKeeper;
 use crate::zookeeper_tls::{options_of, tls_settings};
 use lockkeeper_testbed::certificates::Certificates;
 use lockkeeper_testbed::ports;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -107,8 +108,37 @@ impl Backend for Ensemble {
         Some(self)
     }
 
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        Some(self)
+    }
+
     fn short_ttl(&self) -> Duration {
         SHORT_TTL
+    }
+
+    fn kills(&self) -> usize {
+        3
+    }
+}
+
+impl Nodes for Ensemble {
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Exclusion
+    }
+
+    fn fail_over(&self) -> Step<'_> {
+        Box::pin(async {
+            self.leader().await.daemon.stop();
+            self.leader().await;
+        })
+    }
+
+    fn repair(&self) -> Step<'_> {
+        Box::pin(async {
+            let stopped = self.servers.iter().filter(|server| !server.daemon.is_running());
+            stopped.for_each(|server| server.daemon.start());
+            self.until_complete().await;
+        })
     }
 }
 
@@ -126,39 +156,20 @@ impl Server for Ensemble {
     }
 }
 
-/// A part of the nodes of an ensemble that several tests use at the same time: its start takes many seconds.
+/// A part of the nodes of an ensemble that several tests use at the same time.
 struct Part {
-    ensemble: Arc<Ensemble>,
+    ensemble: Used<Ensemble>,
     path: String,
-    /// The servers end with the thread that has started them. It waits for the end of this.
-    _used: Arc<mpsc::Sender<()>>,
 }
 
 impl Part {
     async fn of_shared() -> Option<Part> {
-        static SHARED: Mutex<(Weak<Ensemble>, Weak<mpsc::Sender<()>>)> =
-            Mutex::new((Weak::new(), Weak::new()));
+        static ENSEMBLE: Shared<Ensemble> = Shared::new();
         static PARTS: AtomicUsize = AtomicUsize::new(0);
-        let (ensemble, used) = tokio::task::spawn_blocking(|| {
-            let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
-            if let (Some(ensemble), Some(used)) = (shared.0.upgrade(), shared.1.upgrade()) {
-                return Some((ensemble, used));
-            }
-            let (used, ends) = mpsc::channel::<()>();
-            let (started, ensemble) = mpsc::channel();
-            std::thread::spawn(move || {
-                started.send(Ensemble::start().map(Arc::new)).unwrap();
-                let _ = ends.recv();
-            });
-            let (ensemble, used) = (ensemble.recv().unwrap()?, Arc::new(used));
-            *shared = (Arc::downgrade(&ensemble), Arc::downgrade(&used));
-            Some((ensemble, used))
-        })
-        .await
-        .expect("it starts")?;
+        let ensemble = ENSEMBLE.get(Ensemble::start).await?;
         ensemble.until_complete().await;
         let path = format!("/part-{}", PARTS.fetch_add(1, Ordering::Relaxed));
-        let part = Part { ensemble, path, _used: used };
+        let part = Part { ensemble, path };
         // Its first handshake takes the longest.
         open(&part).await;
         Some(part)
@@ -180,7 +191,7 @@ impl Backend for Part {
     }
 }
 
-mod shared {
+mod in_part {
     use super::Part;
 
     macro_rules! part {
@@ -195,9 +206,32 @@ mod shared {
     crate::conformance_without_stops! { part!() }
 }
 
-crate::conformance! { ensemble!();
-    processes::a_server_that_goes_away_is_noticed,
-    detached::detached_holds_survive_a_restart_of_the_server,
+/// An ensemble whose servers have found each other.
+async fn complete() -> Option<Ensemble> {
+    let ensemble = Ensemble::start()?;
+    ensemble.until_complete().await;
+    Some(ensemble)
+}
+
+mod alone {
+    use super::complete;
+
+    macro_rules! complete {
+        () => {
+            match complete().await {
+                Some(ensemble) => ensemble,
+                None => return,
+            }
+        };
+    }
+
+    crate::conformance! { complete!();
+        processes::a_server_that_goes_away_is_noticed,
+        detached::detached_holds_survive_a_restart_of_the_server,
+        // The other failovers are below.
+        processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
+        kills::random_kills_never_admit_two_and_never_block,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
