@@ -63,6 +63,9 @@ pub trait MutualExclusion:
     /// always up and the failure detector is perfect. Tests crash sites where this is `true`.
     const SURVIVES_CRASHES: bool = false;
 
+    /// Whether the algorithm continues when one message is lost. Tests lose one where this is `true`.
+    const SURVIVES_A_LOSS: bool = false;
+
     /// Whether the sites have Lamport clocks that start with the readings of the [setup](Setup::clock_of).
     const HAS_CLOCKS: bool = false;
 

@@ -55,6 +55,7 @@ registry! {
     token_ring::TokenRing,
     token_ring_parked::TokenRingParked,
     token_ring_recovering::TokenRingRecovering,
+    misra::Misra,
     maekawa_basic::MaekawaBasic,
     maekawa::Maekawa,
     maekawa::Maekawa1985,

@@ -526,4 +526,22 @@ pub const CHANGES: &[Change] = &[
         breaks: "NoStarvation",
         story: "a site serves the lowest number in its queue first, and so itself before all sites in its subtree",
     },
+    Change {
+        name: "misra-number-does-not-change",
+        module: "misra",
+        protocol: "Misra",
+        from: "            self.ping = Some(number + 1);\n            number + 1\n        } else if last",
+        to: "            number\n        } else if last",
+        breaks: "MutualExclusion",
+        story: "the tokens keep their number when they meet, and PONG takes PING for lost while a site is inside",
+    },
+    Change {
+        name: "misra-does-not-remember-ping",
+        module: "misra",
+        protocol: "Misra",
+        from: "self.last.replace(Message::Ping(number)) == Some(Message::Ping(number))",
+        to: "self.last == Some(Message::Ping(number))",
+        breaks: "MutualExclusion",
+        story: "a site remembers PONG alone, and takes PING for lost when PONG comes back",
+    },
 ];

@@ -15,7 +15,7 @@ use crate::property::{Names, Violation};
 use crate::simulator::delay::Delay;
 use crate::simulator::rng::{Purpose, Rng};
 use crate::simulator::run::{Outcome, Sim};
-use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
+use crate::simulator::spec::{Action, DetectorSpec, LoadSpec, MessageSelector, Scripted, Spec};
 use crate::simulator::time::Time;
 use crate::trace::{Story, Tracer};
 use lockkeeper_core::mutex::Channels;
@@ -180,6 +180,9 @@ pub fn spec_of(algorithm: &dyn Configured, case: u64) -> Spec {
     if algorithm.survives_crashes() && rng.chance(0.8) {
         add_crashes(&mut spec, &mut rng);
     }
+    if algorithm.survives_a_loss() && rng.chance(0.8) {
+        add_loss(&mut spec, &mut rng);
+    }
     spec
 }
 
@@ -201,6 +204,14 @@ fn share(spec: &mut Spec, sharing: Sharing, rng: &mut Rng) {
             return;
         }
     }
+}
+
+/// Loses the first message that a random site sends to the next one on the ring after a random time.
+fn add_loss(spec: &mut Spec, rng: &mut Rng) {
+    let from = SiteId::new(rng.below(spec.sites));
+    let which = MessageSelector { from, to: from.next_on_ring(spec.sites), name: None };
+    let at = Time::from_milli_t(rng.below(60_000) as u64);
+    spec.script.push(Scripted { at, action: Action::Lose(which) });
 }
 
 /// Lets sites crash and recover, all but one: some stay down, some recover soon, some crash repeatedly.

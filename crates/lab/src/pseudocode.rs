@@ -40,6 +40,7 @@ listings! {
     "token-ring": "token-ring";
     "token-ring-parked": "token-ring-parked";
     "token-ring-recovering": "token-ring-recovering";
+    "misra-ping-pong": "misra-ping-pong";
     "suzuki-kasami": "suzuki-kasami";
     "raymond": "raymond";
     "naimi-trehel": "naimi-trehel";

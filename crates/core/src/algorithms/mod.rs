@@ -12,6 +12,7 @@ pub mod lodha_kshemkalyani;
 pub mod maekawa;
 pub mod maekawa_basic;
 pub mod maekawa_variants;
+pub mod misra;
 pub mod naimi_trehel;
 pub mod neilsen_mizuno;
 pub mod raymond;

@@ -50,6 +50,9 @@ pub trait Algorithm: fmt::Debug + Send + Sync {
     /// See [`MutualExclusion::SURVIVES_CRASHES`].
     fn survives_crashes(&self) -> bool;
 
+    /// See [`MutualExclusion::SURVIVES_A_LOSS`].
+    fn survives_a_loss(&self) -> bool;
+
     /// See [`MutualExclusion::HAS_CLOCKS`].
     fn has_clocks(&self) -> bool;
 
@@ -168,6 +171,10 @@ impl<P: MutualExclusion> Algorithm for Typed<P> {
 
     fn survives_crashes(&self) -> bool {
         P::SURVIVES_CRASHES
+    }
+
+    fn survives_a_loss(&self) -> bool {
+        P::SURVIVES_A_LOSS
     }
 
     fn has_clocks(&self) -> bool {

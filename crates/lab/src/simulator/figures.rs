@@ -51,6 +51,7 @@ figures! {
     "token-ring-recovers",
     "token-made-anew",
     "token-ring-two-tokens",
+    "misra-token-lost",
     "remaining-sites",
     "remaining-sites-cut-off",
     "maekawa-fallback",

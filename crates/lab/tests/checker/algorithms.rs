@@ -21,6 +21,7 @@ const PINNED: &[Row] = &[
     ("token-ring", [30, 210, 162], [30, 210, 162]),
     ("token-ring-parked", [23, 191, 470], [23, 191, 470]),
     ("token-ring-recovering", [34, 214, 186], [34, 214, 186]),
+    ("misra-ping-pong", [158, 1172, 1227], [158, 1172, 1227]),
     ("maekawa", [82, 19816, 720], [46, 10905, 286]),
     ("majority", [82, 19816, 720], [46, 10905, 286]),
     ("tree-quorum", [82, 19816, 769], [46, 10905, 406]),
@@ -101,6 +102,21 @@ fn maekawa_as_published_in_1985_deadlocks_with_four_sites() {
     let report = check(&CheckSpec { full: true, ..CheckSpec::new("maekawa-1985", 4) }, |_| true).unwrap();
     let found = report.counterexample.unwrap();
     assert_eq!((found.violation.property, found.steps), (Property::NoDeadlock, 14));
+}
+
+/// Either token may be lost at any time, and the other one replaces it. If both are lost, no site enters.
+#[test]
+fn misra_survives_the_loss_of_either_token() {
+    let spec = |sites, losses| CheckSpec {
+        faults: Faults::default().with(Fault::Loss, losses),
+        ..CheckSpec::new("misra-ping-pong", sites)
+    };
+    for sites in [2, 3] {
+        let report = verified(&spec(sites, 1));
+        assert_eq!(report.never_fired, ["a site is alone on the ring and keeps PING"], "{sites} sites");
+    }
+    let report = check(&spec(2, 2), |_| true).unwrap();
+    assert_eq!(report.counterexample.unwrap().violation.property, Property::NoDeadlock);
 }
 
 /// Freedom from starvation implies freedom from deadlock: a site that waits in a deadlock waits for ever.

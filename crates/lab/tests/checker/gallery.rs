@@ -70,6 +70,8 @@ const PINNED: &[Row] = &[
     ("maekawa-answers-inquire-inside", MutualExclusion, 6, (3, Some(1))),
     ("token-ring-turns-back", NoStarvation, 3, (3, Some(1))),
     ("raymond-lowest-number-first", NoStarvation, 11, (3, Some(1))),
+    ("misra-number-does-not-change", MutualExclusion, 7, (2, Some(1))),
+    ("misra-does-not-remember-ping", Invariant, 7, (2, Some(1))),
     ("lamport-on-channels-that-reorder", MutualExclusion, 4, (2, Some(1))),
     ("state-rebuilt-from-scratch-after-a-crash", MutualExclusion, 7, (3, Some(1))),
     ("an-idle-lock-recreated-with-a-fresh-clock", MutualExclusion, 7, (2, Some(2))),

@@ -1,7 +1,10 @@
 //! Le Lann's ring (1977), and its variant with a parked token.
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
-use lockkeeper_lab::{Progress, Spec, simulate};
+use lockkeeper_core::SiteId;
+use lockkeeper_lab::simulator::delay::Delay;
+use lockkeeper_lab::simulator::spec::{Action, MessageSelector, Scripted};
+use lockkeeper_lab::{Progress, Spec, Time, simulate};
 
 /// If all sites request, the token moves one hop per entry.
 #[test]
@@ -63,4 +66,45 @@ fn parked_token_can_need_a_whole_round_after_an_exit() {
         let high = measure("token-ring-parked", sites, LoadSpec::High, &[]);
         assert_equal(high.sync_delay.max, 1.0, "at high load");
     }
+}
+
+/// PING takes 1 T and E per entry when all sites request, and PONG is sent once per T, beside the meetings.
+#[test]
+fn misra_sends_pong_as_long_as_a_site_is_inside() {
+    for (sites, cs) in SITES.into_iter().zip([0, 1, 2, 3, 5, 7]) {
+        let mut spec = Spec::new("misra-ping-pong", sites);
+        (spec.load, spec.entries) = (LoadSpec::High, 60 * sites as u64);
+        spec.cs = Some(Delay::Constant(Time::from_milli_t(1000 * cs)));
+        let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
+        assert!(report.held(), "{:?}", report.violations);
+        assert_equal(report.sync_delay.mean, 1.0, "synchronization delay");
+        let of = |name| report.by_message[name] as f64 / report.entries as f64;
+        assert_eq!(of("PING"), 1.0);
+        let expected = 1.0 + cs as f64;
+        assert!((of("PONG") / expected - 1.0).abs() < 0.05, "{sites} sites, E = {cs}: {}", of("PONG"));
+    }
+}
+
+/// Either token is lost at any time: every request is served, at most two rounds of the other token later.
+#[test]
+fn misra_replaces_a_lost_token_within_two_rounds() {
+    let mut made = [0, 0];
+    for (sites, tenths) in (2..=6).flat_map(|sites| (0..80).map(move |tenths| (sites, tenths))) {
+        for (place, name) in ["PING", "PONG"].into_iter().enumerate() {
+            let mut spec = Spec::new("misra-ping-pong", sites);
+            (spec.load, spec.entries, spec.warmup) = (LoadSpec::High, 12 * sites as u64, Some(0));
+            let from = SiteId::new(tenths as usize % sites);
+            let which = MessageSelector { from, to: from.next_on_ring(sites), name: Some(name.into()) };
+            spec.script =
+                vec![Scripted { at: Time::from_milli_t(100 * tenths), action: Action::Lose(which) }];
+            let report = simulate(&spec, 1, 1, &Progress::default()).unwrap();
+            assert!(report.held(), "{}\n{:?}", spec.command(1), report.violations);
+            assert!(report.entries >= spec.entries, "{}", spec.command(1));
+            let delay = report.sync_delay.max.unwrap();
+            assert!(delay <= 3.0 * n(sites), "{}: {delay}", spec.command(1));
+            made[place] += u64::from(delay > 1.0);
+        }
+    }
+    assert!(made[0] > 200, "the loss of PING delays an entry: {made:?}");
+    assert_eq!(made[1], 0, "the loss of PONG delays none");
 }

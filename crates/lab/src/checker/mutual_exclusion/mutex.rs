@@ -378,7 +378,10 @@ impl Machines for Sites {
     }
 
     fn scales(&self) -> usize {
-        if self.requests.is_none() { self.algorithm.algorithm().scales(self.setup.sites) } else { 0 }
+        let algorithm = self.algorithm.algorithm();
+        // With a limited number of requests, only the numbers of an algorithm that never rests grow without bound.
+        let unbounded = self.requests.is_none() || algorithm.about().perpetual;
+        if unbounded { algorithm.scales(self.setup.sites) } else { 0 }
     }
 
     fn numbers(&self, local: &mut Local, visit: &mut dyn FnMut(usize, &mut u64)) {
