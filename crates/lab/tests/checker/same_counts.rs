@@ -136,9 +136,12 @@ fn counts(slug: &str, sites: usize, requests: u8) -> (u64, u64) {
 
 #[test]
 fn stateright_counts_the_same_states_for_every_algorithm_with_two_sites() {
-    for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
-        let (ours, theirs) = counts(entry.about.slug, 2, 2);
-        assert_eq!(ours, theirs, "{}", entry.about.slug);
+    // The numbers of an algorithm that never rests grow without bound, and stateright does not renumber them.
+    let is_finite = |slug| algorithm::find(slug).is_some_and(|found| found.scales(2) == 0);
+    let abouts = registry::ALL.iter().map(|entry| entry.about).filter(|about| about.deadlock_free);
+    for about in abouts.filter(|about| !about.perpetual || is_finite(about.slug)) {
+        let (ours, theirs) = counts(about.slug, 2, 2);
+        assert_eq!(ours, theirs, "{}", about.slug);
     }
 }
 
