@@ -27,7 +27,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     (
         "Study: simulate, check and compare algorithms",
-        &["sim", "check", "replay", "compare", "properties", "choose", "bench"],
+        &["sim", "check", "replay", "compare", "properties", "choose", "stabilise", "bench"],
     ),
     ("Set up", &["completions", "man", "help"]),
 ];

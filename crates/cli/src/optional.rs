@@ -38,6 +38,7 @@ const OPTIONAL: [Optional; 5] = [
             "choose",
             "quiz",
             "quorums",
+            "stabilise",
             "threads",
             "lab",
             "step",

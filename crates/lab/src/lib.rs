@@ -25,6 +25,7 @@
 //! | [`pseudocode`] | the pseudo-code of the algorithms, line by line, with the rules that each line belongs to |
 //! | [`quiz`] | exercises that are generated and graded by running them |
 //! | [`quorum_systems`] | load and availability of quorum systems |
+//! | [`stabilisation`] | self-stabilising rings, from random states and from all states |
 //! | [`property`] | the properties that all of them check |
 //! | [`mod@conformance`] | the conformance test of an algorithm |
 //! | [`mutants`] | mutants: wrong variants that the tests must detect |
@@ -46,6 +47,7 @@ pub mod pseudocode;
 pub mod quiz;
 pub mod quorum_systems;
 pub mod simulator;
+pub mod stabilisation;
 pub mod trace;
 mod usage;
 

@@ -287,3 +287,31 @@ fn a_closed_pipe_is_not_reported_as_an_error() {
         assert_eq!(text(&output.stderr), "", "{line}");
     }
 }
+
+#[test]
+fn stabilisation_is_measured_beside_its_bound() {
+    let report = json("stabilise --sites 5 --seeds 200 --every-state --json");
+    assert_eq!((&report["bound"], &report["runs"]["stabilised"]), (&30.into(), &200.into()));
+    assert_eq!(report["every_state"]["states"], 3125);
+    let worst = report["every_state"]["most_moves"].as_u64().unwrap();
+    assert!(report["runs"]["most_moves"].as_u64().unwrap() <= worst && worst <= 30, "{report}");
+    let synchronous = printed("stabilise --sites 9 --daemon synchronous --seeds 20");
+    assert!(synchronous.contains("20 of 20 runs stabilised"), "{synchronous}");
+    let few = lockkeeper(&["stabilise", "--sites", "5", "--states", "3", "--every-state"]);
+    assert_eq!(few.status.code(), Some(2), "{}", text_of(&few));
+    assert!(text_of(&few).contains("for ever"), "{}", text_of(&few));
+    for (args, expected) in [
+        (["stabilise", "--sites", "1"], "2 to 1000 machines, not 1"),
+        (["stabilise", "--sites=9", "--states=1"], "at least 2 states, not 1"),
+        (["stabilise", "--sites=30", "--every-state"], "are too many"),
+        (["stabilise", "--sites=9", "--daemon=fair"], "not 'fair'"),
+    ] {
+        let output = lockkeeper(&args);
+        assert_eq!(output.status.code(), Some(64), "{args:?}");
+        assert!(text(&output.stderr).contains(expected), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+fn text_of(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}

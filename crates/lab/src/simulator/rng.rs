@@ -26,6 +26,8 @@ pub enum Purpose {
     Consensus = 7,
     /// Exercises.
     Quiz = 8,
+    /// States and daemons of self-stabilising rings.
+    Stabilisation = 9,
 }
 
 /// A stream of random numbers.

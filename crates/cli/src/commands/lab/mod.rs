@@ -25,6 +25,7 @@ mod run_text;
 mod scenarios;
 mod sim;
 mod sim_cluster;
+mod stabilise;
 mod step;
 mod step_registers;
 mod threads;
@@ -44,6 +45,7 @@ pub enum LabCommand {
     Explain(explain::Explain),
     Choose(choose::Choose),
     Quorums(quorums::Quorums),
+    Stabilise(stabilise::Stabilise),
     Threads(threads::Threads),
     Lab(page::Lab),
     Step(step::Step),
@@ -66,6 +68,7 @@ impl LabCommand {
             Self::Explain(command) => command.run(),
             Self::Choose(command) => command.run(),
             Self::Quorums(command) => command.run(),
+            Self::Stabilise(command) => command.run(),
             Self::Threads(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Step(command) => command.run(),
