@@ -49,6 +49,7 @@ sketches! {
     "token-ring": "token-ring";
     "token-ring-parked": "token-ring-parked";
     "token-ring-recovering": "token-ring-recovering";
+    "misra-ping-pong": "misra-ping-pong";
     "maekawa": "maekawa";
     "maekawa-1985": "maekawa-1985";
     "maekawa-basic": "maekawa-basic";
