@@ -9,7 +9,7 @@
 //! | [`rounds`] | a protocol that one crash does not block, and that need not end |
 //! | [`wait_for_all`] | a protocol that ends, and that one crash blocks |
 //! | [`explore`] | the graph of all configurations; valence, commutativity, decisions without a process |
-//! | [`lesson`] | the three lemmas for a protocol, in sentences |
+//! | [`mod@lesson`] | the three lemmas for a protocol, in sentences |
 //! | [`adversary`] | a fair run without a decision, chosen step by step |
 
 pub mod adversary;
