@@ -2,6 +2,7 @@
 
 mod browser;
 mod gallery;
+mod lessons;
 mod limits;
 mod recordings;
 mod visits;

@@ -45,14 +45,15 @@ fn user_visits_every_tab() {
     }
 }
 
-struct Visit {
-    browser: Browser,
+/// A visit to the page at an address.
+pub(crate) struct Visit {
+    pub(crate) browser: Browser,
     home: String,
 }
 
 impl Visit {
     /// Opens a tab of the page and waits for its run.
-    fn go(&self, hash: &str) {
+    pub(crate) fn go(&self, hash: &str) {
         self.browser.go("about:blank");
         self.browser.go(&format!("{}{hash}", self.home));
         self.browser.wait("the page is ready", "document.body.dataset.ready");
@@ -454,55 +455,6 @@ impl Visit {
             "document.querySelector('#grade')?.textContent.includes('The answer is')",
         );
         assert_eq!(self.browser.text("return document.querySelector('#score').textContent"), "1 of 2 right");
-    }
-
-    /// Waits until a lesson is shown.
-    fn lesson(&self, shown: &str) {
-        let condition = format!("document.querySelector('#lesson')?.dataset.shown === {}", json!(shown));
-        self.browser.wait("the lesson is shown", &condition);
-    }
-
-    fn lessons(&self) {
-        let text = "return document.querySelector('#lesson').textContent";
-        self.go("#lessons");
-        self.lesson("flp rounds 12");
-        assert!(self.browser.text(text).contains("8,856 configurations"));
-        self.browser.picture("18-lesson-flp");
-        self.browser.click("#more-steps");
-        self.lesson("flp rounds 24");
-        let steps = "return document.querySelectorAll('.adversary > li').length";
-        assert_eq!(self.browser.run(steps), json!(24));
-        assert_eq!(
-            self.browser.run("return document.querySelectorAll('.adversary .wrong').length"),
-            json!(0)
-        );
-        let choose = |name: &str, value: &str| {
-            self.browser.run(&format!(
-                "const s = document.querySelector('[name={name}]'); s.value = {}; \
-                 s.dispatchEvent(new Event('change'))",
-                json!(value)
-            ));
-        };
-        choose("protocol", "wait-for-all");
-        self.lesson("flp wait-for-all 0");
-        assert!(self.browser.text(text).contains("it blocks"));
-
-        choose("lesson", "causality");
-        self.lesson("causality lamport-two-requests  ");
-        choose("event", "S2:2");
-        self.lesson("causality lamport-two-requests S2:2 ");
-        assert!(self.browser.text(text).contains("Happened before it: S1:1, S2:1"));
-        self.browser.run("document.querySelector('[name=cut]').value = 'S2=2'");
-        self.browser.click("#judge");
-        self.lesson("causality lamport-two-requests S2:2 S2=2");
-        assert!(self.browser.text(text).contains("The cut is inconsistent"));
-        self.browser.wait(
-            "the diagram is drawn",
-            "document.querySelector('.history').complete && document.querySelector('.history').naturalWidth > 0",
-        );
-        self.browser.picture("19-lesson-causality");
-        choose("figure", "raymond-tree");
-        self.lesson("causality raymond-tree  ");
     }
 
     /// On phones and tablets nothing is wider than the screen, the run comes first, and its parts can be read.
