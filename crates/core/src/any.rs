@@ -330,6 +330,7 @@ fn refusal(slug: String) -> AlgorithmError {
     match crate::registry::find(&slug) {
         None => AlgorithmError::Unknown { slug },
         Some(entry) if !entry.about.deadlock_free => AlgorithmError::CanDeadlock { slug },
+        Some(_) if crate::registry::survives_a_loss(&slug) => AlgorithmError::ForLossyChannels { slug },
         Some(_) => AlgorithmError::NotAMutex { slug },
     }
 }
@@ -345,6 +346,11 @@ pub enum AlgorithmError {
     },
     /// The algorithm can deadlock.
     CanDeadlock {
+        /// The name of the algorithm.
+        slug: String,
+    },
+    /// The algorithm replaces lost messages, and the members of a cluster lose none.
+    ForLossyChannels {
         /// The name of the algorithm.
         slug: String,
     },
@@ -366,6 +372,11 @@ impl fmt::Display for AlgorithmError {
                 )
             }
             Self::CanDeadlock { slug } => write!(f, "{slug} can deadlock: a cluster does not run it"),
+            Self::ForLossyChannels { slug } => write!(
+                f,
+                "{slug} is for channels that lose messages, which those of a cluster do not: choose another algorithm, \
+                 such as token-ring"
+            ),
             Self::NotAMutex { slug } => write!(
                 f,
                 "{slug} is not a mutex: choose one for the cluster, which serves shared holders and permits with it"
@@ -401,12 +412,15 @@ mod tests {
     use super::*;
     use crate::{Sharing, registry};
 
+    /// Except those for channels that lose messages.
     #[test]
     fn every_deadlock_free_mutex_of_the_registry_can_run_in_a_cluster() {
         let fit = registry::ALL.iter().map(|entry| entry.about).filter(|about| about.deadlock_free);
         let mut fit: Vec<&str> = fit
             .map(|about| about.slug)
-            .filter(|slug| registry::sharing(slug) == Some(Sharing::Mutex))
+            .filter(|slug| {
+                registry::sharing(slug) == Some(Sharing::Mutex) && !registry::survives_a_loss(slug)
+            })
             .collect();
         let mut known: Vec<&str> = ALL.iter().map(|about| about.slug).collect();
         fit.sort_unstable();
@@ -435,6 +449,8 @@ mod tests {
         let slug = String::from;
         assert_eq!(refused("maekawa-basic"), AlgorithmError::CanDeadlock { slug: slug("maekawa-basic") });
         assert_eq!(refused("readers-writers"), AlgorithmError::NotAMutex { slug: slug("readers-writers") });
+        let lossy = AlgorithmError::ForLossyChannels { slug: slug("misra-ping-pong") };
+        assert_eq!(refused("misra-ping-pong"), lossy);
         assert_eq!(refused("paxos"), AlgorithmError::Unknown { slug: slug("paxos") });
     }
 

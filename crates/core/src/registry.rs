@@ -82,6 +82,19 @@ pub fn sharing(slug: &str) -> Option<Sharing> {
     visit(slug, OfDefaults)
 }
 
+/// Whether the algorithm of the given name continues when one message is lost. A cluster runs no such algorithm: the
+/// links between its members lose no message.
+pub fn survives_a_loss(slug: &str) -> bool {
+    struct Survives;
+    impl Visitor for Survives {
+        type Output = bool;
+        fn visit<P: MutualExclusion>(self) -> bool {
+            P::SURVIVES_A_LOSS
+        }
+    }
+    visit(slug, Survives).unwrap_or(false)
+}
+
 /// Former names of algorithms, and the present names.
 const RENAMED: &[(&str, &str)] = &[("maekawa-published", "maekawa-basic")];
 
