@@ -35,7 +35,8 @@ fn worst_case_is_pinned() {
     assert_eq!([2, 3, 4, 5, 6].map(worst), [Some(0), Some(2), Some(13), Some(24), Some(38)]);
 }
 
-/// The central daemon needs one number fewer than the bound assumes; with fewer, it can keep the ring unstable for ever.
+/// The central daemon needs one number fewer than the bound assumes; with fewer, it can keep the ring unstable for
+/// ever.
 #[test]
 fn too_few_numbers_do_not_stabilise() {
     for machines in [4, 5] {

@@ -3,17 +3,17 @@
 //! Jayadev Misra: *Detecting Termination of Distributed Computations Using Markers*. Second ACM Symposium on Principles
 //! of Distributed Computing, 1983, pages 290–294; the recovery of a lost token is its application to the ring.
 //!
-//! **Idea.** Two tokens go round the ring in the same direction: PING admits to the critical section, and PONG only watches
-//! it. Both carry one number, which changes whenever they meet. A site remembers the last token that it has seen. If a
-//! token returns to a site that has seen nothing else since, with the number unchanged, it has gone round without meeting
-//! the other one: the other one is lost, and the site makes it anew.
+//! **Idea.** Two tokens go round the ring in the same direction: PING admits to the critical section, and PONG only
+//! watches it. Both carry one number, which changes whenever they meet. A site remembers the last token that it has
+//! seen. If a token returns to a site that has seen nothing else since, with the number unchanged, it has gone round
+//! without meeting the other one: the other one is lost, and the site makes it anew.
 //!
-//! **Assumes** a ring in one direction with FIFO channels, so that no token overtakes the other but at a site; no crashes.
-//! A message may be lost, as long as the two tokens are not lost both before the first loss is detected. No timeout and
-//! no bound on delays is needed.
+//! **Assumes** a ring in one direction with FIFO channels, so that no token overtakes the other but at a site; no
+//! crashes. A message may be lost, as long as the two tokens are not lost both before the first loss is detected. No
+//! timeout and no bound on delays is needed.
 //!
-//! **Cost.** 1 PING per entry when all sites request, and 1 + E/T PONG, where E is the time inside; without bound when no
-//! site does. T from an exit to the next entry when the neighbour waits. A lost token is replaced after at most two
+//! **Cost.** 1 PING per entry when all sites request, and 1 + E/T PONG, where E is the time inside; without bound when
+//! no site does. T from an exit to the next entry when the neighbour waits. A lost token is replaced after at most two
 //! rounds of the other one.
 //!
 //! **Pitfalls.** The number must change at every meeting. PONG passes a site inside and comes round while PING is still

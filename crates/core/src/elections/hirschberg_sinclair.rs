@@ -8,12 +8,14 @@
 //! site stops the probe; the last site that the probe reaches replies. A candidate with both replies is the highest of
 //! its neighbourhood and starts the next phase. A candidate whose probe comes round the ring is the highest of all.
 //!
-//! **Assumes** a ring in which messages travel in both directions; reliable channels in any order; no crashes. Elections
-//! are numbered in rounds, so that a new one is not stopped by sites that still take part in the previous one.
+//! **Assumes** a ring in which messages travel in both directions; reliable channels in any order; no crashes.
+//! Elections are numbered in rounds, so that a new one is not stopped by sites that still take part in the previous
+//! one.
 //!
 //! **Cost.** At most 8N(1 + ⌈log₂N⌉) PROBE and REPLY, whatever the order of the numbers; N COORDINATOR. Two candidates
-//! that both finish phase k are more than 2^k apart, so that at most N/(2^k + 1) sites start phase k+1, and each of them
-//! costs at most 4 · 2^(k+1) messages. If the numbers rise along the ring, only the highest site gets beyond phase 0.
+//! that both finish phase k are more than 2^k apart, so that at most N/(2^k + 1) sites start phase k+1, and each of
+//! them costs at most 4 · 2^(k+1) messages. If the numbers rise along the ring, only the highest site gets beyond phase
+//! 0.
 //!
 //! **Pitfalls.** A site that stops the probe of a lower one must become a candidate itself, or no site leads when only
 //! low sites have started. A site compares its number before it forwards a probe, not before it replies: the last site

@@ -1,13 +1,13 @@
 //! # The election of Itai and Rodeh on an anonymous ring
 //!
 //! Itai and Rodeh, *Symmetry breaking in distributed networks*, Information and Computation 88 (1), 1990 (FOCS 1981);
-//! the algorithm with rounds and hop counters, as Fokkink and Pang present it (*Variations on Itai-Rodeh leader election
-//! for anonymous rings and their analysis in PRISM*, Journal of Universal Computer Science 12 (8), 2006).
+//! the algorithm with rounds and hop counters, as Fokkink and Pang present it (*Variations on Itai-Rodeh leader
+//! election for anonymous rings and their analysis in PRISM*, Journal of Universal Computer Science 12 (8), 2006).
 //!
-//! **Idea.** Sites without names cannot elect one of them by a deterministic rule, because all of them would do the same.
-//! So each candidate draws a number and sends it round the ring. Higher numbers make candidates passive and lower ones
-//! are stopped. A number that comes back has won if no other candidate had the same; otherwise all candidates with that
-//! number draw again, in the next round.
+//! **Idea.** Sites without names cannot elect one of them by a deterministic rule, because all of them would do the
+//! same. So each candidate draws a number and sends it round the ring. Higher numbers make candidates passive and lower
+//! ones are stopped. A number that comes back has won if no other candidate had the same; otherwise all candidates with
+//! that number draw again, in the next round.
 //!
 //! **Assumes** that every site knows the number N of sites; a ring in one direction; reliable channels in any order; no
 //! crashes. No site has a name: a site uses its number only as the seed of its draws, and the leader is known to the

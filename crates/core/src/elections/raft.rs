@@ -3,21 +3,23 @@
 //! Ongaro and Ousterhout, *In search of an understandable consensus algorithm*, USENIX ATC 2014, section 5.2; without
 //! the log, and with one heartbeat for each election.
 //!
-//! **Idea.** Time is divided into terms. A site that misses the leader starts a term, votes for itself and asks all others
-//! for their votes. Each site has one vote in a term and gives it to the first candidate that asks. A candidate with the
-//! votes of a majority leads, and any two majorities share a site, so a term has one leader at most. If the votes are
-//! split, the candidates start the next term after timeouts of random lengths, so that one of them is usually alone.
+//! **Idea.** Time is divided into terms. A site that misses the leader starts a term, votes for itself and asks all
+//! others for their votes. Each site has one vote in a term and gives it to the first candidate that asks. A candidate
+//! with the votes of a majority leads, and any two majorities share a site, so a term has one leader at most. If the
+//! votes are split, the candidates start the next term after timeouts of random lengths, so that one of them is usually
+//! alone.
 //!
-//! **Assumes** for safety only that a site keeps its term and its vote across a restart: the network may lose, delay and
-//! reorder messages, and timeouts may be too short. To elect a leader it needs a majority of the sites, and timeouts that
-//! are long beside the time of a message. The heartbeats that the paper repeats are left to the failure detector.
+//! **Assumes** for safety only that a site keeps its term and its vote across a restart: the network may lose, delay
+//! and reorder messages, and timeouts may be too short. To elect a leader it needs a majority of the sites, and
+//! timeouts that are long beside the time of a message. The heartbeats that the paper repeats are left to the failure
+//! detector.
 //!
 //! **Cost.** One candidate and a dead leader: N−1 REQUEST-VOTE, N−2 VOTE, N−1 HEARTBEAT. Every split vote costs the
 //! same messages again.
 //!
 //! **Pitfalls.** A site must not vote twice in a term, and therefore not forget its vote in a crash. With timeouts of
-//! equal length, sites that miss the leader at the same time split the votes for ever. A majority is of all sites, not of
-//! those that answer.
+//! equal length, sites that miss the leader at the same time split the votes for ever. A majority is of all sites, not
+//! of those that answer.
 
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, Winner, choice, take_timeout};
 use crate::mutex::list;

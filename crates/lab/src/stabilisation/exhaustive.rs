@@ -16,8 +16,8 @@ pub struct Verdict {
     pub states: u64,
     /// Number of legitimate states.
     pub legitimate: u64,
-    /// The largest number of moves until a legitimate state, over all states and all choices of the daemon. `None` if the
-    /// ring does not always stabilise.
+    /// The largest number of moves until a legitimate state, over all states and all choices of the daemon. `None` if
+    /// the ring does not always stabilise.
     pub most_moves: Option<u64>,
     /// A state from which the daemon can reach that number.
     pub worst: Vec<u32>,

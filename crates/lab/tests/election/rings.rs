@@ -23,8 +23,8 @@ fn searching(report: &Report) -> u64 {
     report.messages - report.by_message["COORDINATOR"]
 }
 
-/// The bound of the paper holds for every order of the sites. With the spread order many sites survive the first phases,
-/// so that the cost exceeds that of rising numbers, and grows by less than the square.
+/// The bound of the paper holds for every order of the sites. With the spread order many sites survive the first
+/// phases, so that the cost exceeds that of rising numbers, and grows by less than the square.
 #[test]
 fn hirschberg_sinclair_stays_below_the_bound_of_the_paper() {
     let cost = |sites: usize, order| {

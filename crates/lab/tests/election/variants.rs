@@ -78,8 +78,8 @@ fn timed(algorithm: &dyn ElectionAlgorithm) -> Option<Property> {
     })
 }
 
-/// Two candidates and messages of random delays; the third site crashes and is back at once. Only two leaders in one term
-/// count: the delays exceed what the papers assume.
+/// Two candidates and messages of random delays; the third site crashes and is back at once. Only two leaders in one
+/// term count: the delays exceed what the papers assume.
 fn restarted(algorithm: &dyn ElectionAlgorithm) -> Option<Property> {
     let configured = algorithm.with_defaults();
     (0..200).find_map(|seed| {

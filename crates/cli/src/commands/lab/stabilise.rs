@@ -19,8 +19,8 @@ const PATIENCE: u64 = 100;
 /// Measure how fast Dijkstra's self-stabilising ring recovers from arbitrary states
 ///
 /// N machines on a ring have numbers from 0 to K−1. S1 may move if its number equals that of its left neighbour SN, and
-/// then adds 1 modulo K; each other machine may move if its number differs, and then copies it. The runs start from random
-/// numbers and end when exactly one machine may move.
+/// then adds 1 modulo K; each other machine may move if its number differs, and then copies it. The runs start from
+/// random numbers and end when exactly one machine may move.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
