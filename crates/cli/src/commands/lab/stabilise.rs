@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// The limit on machines.
 const MOST_MACHINES: usize = 1_000;
 /// The limit on the steps of a run, as a multiple of the bound for enough numbers.
-const PATIENCE: u64 = 100;
+const LIMIT_FACTOR: u64 = 100;
 
 /// Measure how fast Dijkstra's self-stabilising ring recovers from arbitrary states
 ///
@@ -129,7 +129,7 @@ impl Stabilise {
             found => found.flatten(),
         };
         // Enough for every run with enough numbers. With fewer, most runs of a random daemon stabilise, too.
-        let limit = PATIENCE * (sites * sites) as u64;
+        let limit = LIMIT_FACTOR * (sites * sites) as u64;
         let runs = simulate(&ring, daemon, seed, seeds, limit);
         Ok(Report { sites, states, daemon, seed, bound: ring.most_moves(), runs, every_state })
     }
