@@ -366,9 +366,7 @@ async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
                               ORDER BY objid LIMIT 1)";
     client.execute(terminate, &[]).await.unwrap();
     let loss = guard.lost().await.to_string();
-    // The server's own words, unless a reset of the connection, or the timeout of a call on a busy machine, was first.
-    let known = ["terminating connection", "reset", "did not answer within"];
-    assert!(known.iter().any(|cause| loss.contains(cause)), "{loss}");
+    assert!(loss.contains("terminating connection"), "the server's own words: {loss}");
     assert!(!guard.is_valid());
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");

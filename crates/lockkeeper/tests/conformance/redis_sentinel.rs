@@ -147,7 +147,8 @@ impl Backend for Sentinel {
         Some(self)
     }
 
-    /// One failover and one killed worker: the sentinels may take minutes for a second failover so soon.
+    /// One failover and one killed worker. With a second failover, two of five runs did not end within four minutes; the
+    /// cause is not known.
     fn kills(&self) -> usize {
         2
     }
